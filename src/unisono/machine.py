@@ -1,0 +1,250 @@
+"""The contract of a protocol core: a message in, effects out, nothing else.
+
+A machine reads no clock, rolls no dice of its own, writes no log and waits for nobody. `handle` is total over the
+machine's message union; an illegal message from a peer is answered by `Refuse` and changes nothing; a broken local
+invariant raises `InvariantError`. The simulator, the asyncio node and Spark drive the same machines.
+
+**Effects are performed in list order.** `Persist` has no content: it says that *the input now being handled* must
+be durable before any later effect of the list becomes visible outside. Because machines are deterministic, the log
+of inputs is the state: a restarted driver restores the last snapshot, handles the logged inputs again with their
+times, ignores the effects, and then gives `Restarted`. So every input that changes durable state emits `Persist`
+(an input with nothing after it costs an append, not a sync), and one that does not must leave no trace that matters.
+A driver may handle many inputs, make them durable in one commit and then perform the effects of all in order.
+
+**Layers.** The service beneath a machine (a broker, or another machine) is asked by `Broadcast`, `Join`, `Leave` and
+answers with `Heard` and `Joined`. What a machine `Deliver`s is an input of the machine above. The same three requests
+reach a machine from above as `Publish`, `Subscribe`, `Unsubscribe`. So an ordering module has the interface of the
+broker it stands on, and blocks stack in any order (`Stack`).
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+
+
+class Send(Struct, frozen=True, tag=True):
+    """Send a message to one peer."""
+
+    to: Address
+    message: Any
+
+
+class Broadcast(Struct, frozen=True, tag=True):
+    """Publish on the service beneath; control messages travel beside the topic, where plain consumers do not look."""
+
+    topic: Topic
+    message: Any
+    control: bool = False
+
+
+class Join(Struct, frozen=True, tag=True):
+    """Subscribe at the service beneath; `Joined` comes back when everything published from then on will be heard."""
+
+    topic: Topic
+
+
+class Leave(Struct, frozen=True, tag=True):
+    """Unsubscribe at the service beneath; effective at once."""
+
+    topic: Topic
+
+
+class Deliver(Struct, frozen=True, tag=True):
+    """Hand something to the layer above: an event, a notice, an outcome."""
+
+    item: Any
+
+
+class SetTimer(Struct, frozen=True, tag=True):
+    """Ask for `Fired(key)` at the moment `at`; setting a key again moves its timer."""
+
+    key: str
+    at: Micros
+
+
+class CancelTimer(Struct, frozen=True, tag=True):
+    """Forget a timer; unknown keys are fine."""
+
+    key: str
+
+
+class Persist(Struct, frozen=True, tag=True):
+    """The input now being handled must be durable before any later effect leaves this machine."""
+
+
+class Refuse(Struct, frozen=True, tag=True):
+    """The message was illegal and changed nothing."""
+
+    reason: str
+
+
+Effect = Send | Broadcast | Join | Leave | Deliver | SetTimer | CancelTimer | Persist | Refuse
+
+PERSIST = Persist()
+
+
+class Publish(Struct, frozen=True, tag=True):
+    """From above: publish this on a topic. `request` names it in the outcome that is delivered back."""
+
+    topic: Topic
+    message: Any
+    request: int = 0
+    control: bool = False
+
+
+class Subscribe(Struct, frozen=True, tag=True):
+    """From above: subscribe to these topics, together."""
+
+    topics: tuple[Topic, ...]
+
+
+class Unsubscribe(Struct, frozen=True, tag=True):
+    """From above: leave these topics."""
+
+    topics: tuple[Topic, ...]
+
+
+class Heard(Struct, frozen=True, tag=True):
+    """From beneath: this was published on a topic we joined. `number` is its place in the topic's order, if it has one."""
+
+    topic: Topic
+    message: Any
+    control: bool = False
+    number: int = 0
+    late: bool = False
+
+
+class Joined(Struct, frozen=True, tag=True):
+    """From beneath: the subscription is in force; everything published from now on will be heard."""
+
+    topic: Topic
+    base: int = 0
+
+
+class Fired(Struct, frozen=True, tag=True):
+    """From the driver: a timer set earlier has come due."""
+
+    key: str
+
+
+class Restarted(Struct, frozen=True, tag=True):
+    """From the driver: you have just been restored from disk; send again what may not have left, set your timers."""
+
+
+class Gap(Struct, frozen=True, tag=True):
+    """A notice: numbers `first` to `last` of the topic will not come, and delivery goes on without them."""
+
+    topic: Topic
+    first: int
+    last: int
+    reason: str
+
+
+class Stalled(Struct, frozen=True, tag=True):
+    """A notice: the topic waits for somebody who cannot be reached; other topics go on."""
+
+    topic: Topic
+    since: Micros
+    reason: str
+
+
+class Accepted(Struct, frozen=True, tag=True):
+    """An outcome: the event has a durable number (`ordered`), or its payload is kept as well (`stored`)."""
+
+    request: int
+    strength: str = "ordered"
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """An outcome: the event was definitely not published."""
+
+    request: int
+    reason: str
+
+
+class Unknown(Struct, frozen=True, tag=True):
+    """An outcome: it may or may not have been published; nobody answered in time."""
+
+    request: int
+    reason: str
+
+
+Notice = Heard | Joined | Gap | Stalled | Accepted | Refused | Unknown
+"""What a machine delivers to the layer above."""
+
+
+@runtime_checkable
+class Machine(Protocol):
+    """What every driver drives."""
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]: ...
+
+
+@runtime_checkable
+class DurableMachine(Machine, Protocol):
+    """A machine that emits `Persist`. A snapshot is plain data (no pickle) that the machine's factory takes back."""
+
+    def snapshot(self) -> Any: ...
+
+    def restore(self, snapshot: Any) -> None: ...
+
+
+class Layered(Struct, frozen=True, tag=True):
+    """A peer message of one layer of a stack, on its way between two stacks of the same shape."""
+
+    layer: str
+    message: Any
+
+
+class Stack:
+    """Machines on top of each other, lowest first; itself a machine.
+
+    Peer messages and timers are namespaced by the layer's name. Requests from above enter at the top, `Heard` and
+    `Joined` from the broker enter at the bottom.
+    """
+
+    def __init__(self, **layers: Machine) -> None:
+        self._names = list(layers)
+        self._layers = list(layers.values())
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        effects: list[Effect] = []
+        match message:
+            case Layered(layer=name, message=inner):
+                if name not in self._names:
+                    return [Refuse(f"no layer {name!r} in this stack of {', '.join(self._names)}")]
+                self._run(self._names.index(name), inner, now, effects)
+            case Fired(key=key):
+                name, _, inner_key = key.partition("/")
+                if name not in self._names:
+                    return [Refuse(f"no layer {name!r} in this stack of {', '.join(self._names)}")]
+                self._run(self._names.index(name), Fired(inner_key), now, effects)
+            case Heard() | Joined():
+                self._run(0, message, now, effects)
+            case _:
+                self._run(len(self._layers) - 1, message, now, effects)
+        return effects
+
+    def _run(self, index: int, message: Any, now: Micros, effects: list[Effect]) -> None:
+        name, top = self._names[index], index == len(self._layers) - 1
+        for effect in self._layers[index].handle(message, now):
+            match effect:
+                case Send(to=to, message=inner):
+                    effects.append(Send(to, Layered(name, inner)))
+                case SetTimer(key=key, at=at):
+                    effects.append(SetTimer(f"{name}/{key}", at))
+                case CancelTimer(key=key):
+                    effects.append(CancelTimer(f"{name}/{key}"))
+                case Deliver(item=item) if not top:
+                    self._run(index + 1, item, now, effects)
+                case Broadcast(topic=topic, message=inner, control=control) if index > 0:
+                    self._run(index - 1, Publish(topic, inner, control=control), now, effects)
+                case Join(topic=topic) if index > 0:
+                    self._run(index - 1, Subscribe((topic,)), now, effects)
+                case Leave(topic=topic) if index > 0:
+                    self._run(index - 1, Unsubscribe((topic,)), now, effects)
+                case _:
+                    effects.append(effect)

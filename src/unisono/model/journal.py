@@ -1,0 +1,91 @@
+"""The journal: one record type for everything that ever happened, and a header that says what was promised.
+
+Drivers write journals, judges read them, `story` tells one event's life from them, Spark reads them as they are.
+A JSONL journal is one header line and one line per record. The Arrow form has the same columns, in the order of
+the fields here, and the header as JSON under the schema metadata key `unisono.journal`. Absent means null.
+"""
+
+from typing import Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+JOURNAL_VERSION = 1
+HEADER_KEY = "unisono.journal"
+
+Kind = Literal[
+    "publish",  # a publisher handed an event to its client
+    "outcome",  # the client told the publisher: note is accepted, refused or unknown
+    "timestamp",  # a number was issued to an event (number)
+    "send",  # a message left `who` for `peer`
+    "arrive",  # a message or payload reached `who`
+    "deliver",  # a subscriber was notified, in order (position counts its notifications from 1)
+    "tag",  # a subscriber was notified, marked out of order
+    "gap",  # a subscriber was told that number..last_number of topic will not come
+    "stalled",  # a subscriber was told that topic waits for somebody unreachable
+    "void",  # a number was declared empty for everybody
+    "subscribe",  # a subscription took effect; number is its base: nothing up to it is owed
+    "unsubscribe",  # it ended
+    "commit",  # a subscriber made position its resume point
+    "refuse",  # an illegal message or an impossible request was turned away; note says why
+    "crash",  # `who` stopped without warning
+    "restart",  # it came back
+    "fault",  # the world did something to the network; note says what
+    "move",  # a topic changed its home to peer
+    "end",  # the run reached quiescence: nothing is under way any more
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+class Header(Struct, frozen=True, omit_defaults=True):
+    """What the run was, and which judges it claims to satisfy."""
+
+    journal: int = JOURNAL_VERSION
+    promises: tuple[str, ...] = ("pairwise-order",)
+    """Names of judges (see `unisono.audit`): the promise the exit status of `unisono audit` depends on."""
+    scenario: str | None = None
+    seed: int | None = None
+    note: str | None = None
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """One thing that happened, at `who`. Only the columns that mean something for the kind are set."""
+
+    kind: Kind = "deliver"
+    at_us: int = 0
+    who: str | None = None
+    subscriber: str | None = None
+    event: str | None = None
+    position: int | None = None
+    topic: str | None = None
+    number: int | None = None
+    last_number: int | None = None
+    publisher: str | None = None
+    publisher_seq: int | None = None
+    published_us: int | None = None
+    delivered_us: int | None = None
+    deadline_us: int | None = None
+    clock: dict[str, int] | None = None
+    depends_on: tuple[str, ...] | None = None
+    peer: str | None = None
+    note: str | None = None
+
+
+class Journal(Struct):
+    """A header and its records, in the order they were written."""
+
+    header: Header
+    records: list[Record]
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_line(item: Header | Record) -> bytes:
+    """One JSONL line, newline included. `kind` and `at_us` are always written: a line speaks for itself."""
+    if isinstance(item, Header):
+        fields: dict[str, object] = {"journal": item.journal, "promises": item.promises}
+    else:
+        fields = {"kind": item.kind, "at_us": item.at_us}
+    fields.update(msgspec.to_builtins(item))
+    return _encoder.encode(fields) + b"\n"

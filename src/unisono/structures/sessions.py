@@ -1,0 +1,225 @@
+"""Link sessions: FIFO and exactly once between nodes, across lost frames, reconnects and restarts.
+
+`Sessions` wraps a durable machine and is one itself. Messages to session peers get consecutive numbers and stay in an
+outbox until the peer says that it has handled them durably; a frame out of turn is dropped and asked for again
+(go back N: an early frame kept in memory would be missing from the log that replays us). Broadcasts stay in an outbox
+of their own until the service beneath has confirmed them, so they leave at least once.
+
+The outbox needs no records: restart replays the inputs, and the inputs make the outbox (see `unisono.machine`).
+At `outbox_max` the machine inside is told by `LinkFull`, and by `LinkFree` when half of it has drained; the bound is
+advice to refuse new work at the edge, since what has been numbered can no longer be dropped.
+"""
+
+from collections import deque
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from unisono.errors import InvariantError
+from unisono.machine import (
+    PERSIST,
+    Broadcast,
+    DurableMachine,
+    Effect,
+    Fired,
+    Persist,
+    Refuse,
+    Restarted,
+    Send,
+    SetTimer,
+)
+from unisono.model.ids import Address
+from unisono.model.time import MILLISECOND, Micros
+
+
+class Frame(Struct, frozen=True, tag=True):
+    """The `number`-th message from `source` to us, counted from 1 over the whole life of the link."""
+
+    source: Address
+    number: int
+    message: Any
+
+
+class Handled(Struct, frozen=True, tag=True):
+    """`source` has durably handled our frames up to `upto`; with `resend` it asks for those behind."""
+
+    source: Address
+    upto: int
+    resend: bool = False
+
+
+class BroadcastsDone(Struct, frozen=True, tag=True):
+    """From the driver: the service beneath has confirmed our oldest `count` open broadcasts."""
+
+    count: int
+
+
+class LinkFull(Struct, frozen=True, tag=True):
+    """To the machine inside: the outbox towards `peer` is at its bound."""
+
+    peer: Address
+
+
+class LinkFree(Struct, frozen=True, tag=True):
+    """To the machine inside: the outbox towards `peer` has room again."""
+
+    peer: Address
+
+
+class SessionsConfig(Struct, frozen=True):
+    """Bounds and pace of the links of one node."""
+
+    resend_after_us: Micros = Micros(400 * MILLISECOND)
+    """Unacknowledged frames leave again after this; a little over the longest round trip."""
+    resend_frames_max: int = 256
+    """How many frames one resend may burst; the rest follows on the next acknowledgement."""
+    outbox_max: int = 100_000
+    """Frames per peer before the machine inside is told to refuse work; about 100 bytes each."""
+
+
+class _Link:
+    """Both directions of one session."""
+
+    __slots__ = ("full", "handled", "outbox", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0  # number of the last frame ever put into the outbox
+        self.handled = 0  # number of the last frame of the peer we handled
+        self.outbox: deque[Any] = deque()  # messages sent - len(outbox) + 1 .. sent
+        self.full = False
+
+
+class Sessions:
+    """A durable machine whose node links are sessions."""
+
+    def __init__(
+        self,
+        inside: DurableMachine,
+        me: Address,
+        peers: tuple[Address, ...],
+        messages: Any,
+        broadcasts: Any,
+        config: SessionsConfig = SessionsConfig(),
+    ) -> None:
+        """`messages` and `broadcasts` are the types (unions) snapshots decode the outboxes with."""
+        self.inside = inside
+        self._me = me
+        self._config = config
+        self._links = {peer: _Link() for peer in peers}
+        self._broadcasts: deque[Broadcast] = deque()
+        self._message_type = messages
+        self._broadcast_type = broadcasts
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        match message:
+            case Frame(source=peer, number=number, message=inner):
+                return self._receive(peer, number, inner, now)
+            case Handled(source=peer, upto=upto, resend=resend):
+                return self._trim(peer, upto, resend, now)
+            case BroadcastsDone(count=count):
+                if count > len(self._broadcasts):
+                    raise InvariantError(f"{count} broadcasts confirmed, {len(self._broadcasts)} are open")
+                for _ in range(count):
+                    self._broadcasts.popleft()
+                return [PERSIST]
+            case Fired(key=key) if key.startswith("session "):
+                return self._resend(Address(key.removeprefix("session ")), now)
+            case Restarted():
+                again: list[Effect] = list(self._broadcasts)
+                for peer in self._links:
+                    again += self._resend(peer, now)
+                return again + self._wrap(self.inside.handle(message, now), now, persist=False)
+            case _:
+                return self._wrap(self.inside.handle(message, now), now, persist=False)
+
+    def _receive(self, peer: Address, number: int, inner: Any, now: Micros) -> list[Effect]:
+        link = self._links.get(peer)
+        if link is None:
+            return [Refuse(f"{peer} holds no session with {self._me}")]
+        if number != link.handled + 1:
+            return [Send(peer, Handled(self._me, link.handled, resend=number > link.handled))]
+        link.handled = number
+        effects = self._wrap(self.inside.handle(inner, now), now, persist=True)
+        effects.append(Send(peer, Handled(self._me, number)))
+        return effects
+
+    def _trim(self, peer: Address, upto: int, resend: bool, now: Micros) -> list[Effect]:
+        link = self._links.get(peer)
+        if link is None or upto > link.sent:
+            return [Refuse(f"{peer} acknowledges frame {upto} that was never sent to it")]
+        fresh = upto - (link.sent - len(link.outbox))
+        effects: list[Effect] = [PERSIST] if fresh > 0 else []
+        for _ in range(fresh):
+            link.outbox.popleft()
+        if link.full and len(link.outbox) <= self._config.outbox_max // 2:
+            link.full = False
+            effects += self._wrap(self.inside.handle(LinkFree(peer), now), now, persist=False)
+        if resend:
+            effects += self._resend(peer, now)
+        return effects
+
+    def _resend(self, peer: Address, now: Micros) -> list[Effect]:
+        link = self._links[peer]
+        first = link.sent - len(link.outbox) + 1
+        effects: list[Effect] = [
+            Send(peer, Frame(self._me, first + i, link.outbox[i]))
+            for i in range(min(len(link.outbox), self._config.resend_frames_max))
+        ]
+        if effects:
+            effects.append(self._timer(peer, now))
+        return effects
+
+    def _timer(self, peer: Address, now: Micros) -> SetTimer:
+        return SetTimer(f"session {peer}", Micros(now + self._config.resend_after_us))
+
+    def _wrap(self, inner: list[Effect], now: Micros, persist: bool) -> list[Effect]:
+        """Numbers what goes to peers, and makes sure that whatever consumed a number is in the log."""
+        effects: list[Effect] = []
+        idle: list[Address] = []
+        filled: list[Address] = []
+        for effect in inner:
+            match effect:
+                case Send(to=to, message=message) if (link := self._links.get(to)) is not None:
+                    persist = True
+                    if not link.outbox:
+                        idle.append(to)
+                    link.sent += 1
+                    link.outbox.append(message)
+                    effects.append(Send(to, Frame(self._me, link.sent, message)))
+                    if not link.full and len(link.outbox) >= self._config.outbox_max:
+                        link.full = True
+                        filled.append(to)
+                case Broadcast():
+                    persist = True
+                    self._broadcasts.append(effect)
+                    effects.append(effect)
+                case Persist():
+                    persist = True
+                case _:
+                    effects.append(effect)
+        effects += [self._timer(peer, now) for peer in idle]
+        for peer in filled:
+            effects += self._wrap(self.inside.handle(LinkFull(peer), now), now, persist=False)
+        return [PERSIST, *effects] if persist else effects
+
+    def snapshot(self) -> Any:
+        return {
+            "inside": self.inside.snapshot(),
+            "links": {
+                peer: [link.sent, link.handled, link.full, msgspec.msgpack.encode(list(link.outbox))]
+                for peer, link in self._links.items()
+            },
+            "broadcasts": [[b.topic, b.control, msgspec.msgpack.encode(b.message)] for b in self._broadcasts],
+        }
+
+    def restore(self, snapshot: Any) -> None:
+        self.inside.restore(snapshot["inside"])
+        for peer, (sent, handled, full, outbox) in snapshot["links"].items():
+            link = self._links.setdefault(peer, _Link())
+            link.sent, link.handled, link.full = sent, handled, full
+            link.outbox = deque(msgspec.msgpack.decode(outbox, type=list[self._message_type]))  # type: ignore[name-defined]
+        self._broadcasts = deque(
+            Broadcast(topic, msgspec.msgpack.decode(message, type=self._broadcast_type), control)
+            for topic, control, message in snapshot["broadcasts"]
+        )
