@@ -1,0 +1,247 @@
+"""The deployment file: one TOML text that describes regions, nodes, topics, brokers and security.
+
+It drives `unisono up` (local, delays emulated), `unisono node` (real), is written by `unisono init` and
+`unisono plan`, and is named by scenarios. Parsing checks everything that can be known without a network and says
+in one line what is wrong and where.
+
+    version = 1
+    [[regions]]
+    name = "eu"
+    [round_trip_ms]
+    "eu us" = 80.5
+    [[nodes]]
+    name = "hub"
+    region = "us"
+    listen = "127.0.0.1:7474"
+    [[nodes]]
+    name = "eu-1"
+    region = "eu"
+    listen = "127.0.0.1:7475"
+    parent = "hub"
+    [[topics]]
+    name = "trades"
+    home = "eu-1"
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from unisono.errors import FormatError
+from unisono.model.interest import check_topic_name
+from unisono.model.region import LatencyTable
+
+DEPLOYMENT_VERSION = 1
+
+Role = Literal["sequencer", "broker", "archive", "overlay"]
+BrokerKind = Literal["embedded", "memory", "nats", "jetstream"]
+Foreign = Literal["adopt", "tag", "refuse"]
+
+
+class Region(Struct, frozen=True, forbid_unknown_fields=True):
+    """A place; the time between two of them is in the deployment's round_trip_ms."""
+
+    name: str
+
+
+class NodeSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """One process. The node without a parent is the root of the sequencing tree."""
+
+    name: str
+    region: str = "local"
+    listen: str = "127.0.0.1:0"
+    parent: str | None = None
+    roles: tuple[Role, ...] = ("sequencer",)
+    data: str | None = None
+    """Directory of its log; None keeps everything in memory (and forgets it with the process)."""
+
+
+class TopicSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A topic that exists from the start; others are born on first use at their hashed home."""
+
+    name: str
+    home: str | None = None
+    foreign: Foreign = "tag"
+    """Events of publishers that do not use unisono: number them, deliver them marked, or drop them."""
+
+
+class BrokerSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The broker that carries payloads. `embedded` lives in the nodes with the role `broker`."""
+
+    kind: BrokerKind = "embedded"
+    servers: tuple[str, ...] = ()
+    """`nats://host:port` per server, the one of each region first for clients there."""
+
+
+class Security(Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of files and of an environment variable; never a secret itself."""
+
+    certificate: str | None = None
+    key: str | None = None
+    authority: str | None = None
+    token_variable: str | None = None
+
+
+class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
+    """How order is made; the defaults are the measured best."""
+
+    mode: Literal["stamp", "ticket"] = "stamp"
+    early: bool = True
+    encoding: Literal["delta", "full"] = "delta"
+    causal: bool = False
+
+
+class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that is known before anything runs."""
+
+    version: int
+    name: str = "unisono"
+    regions: tuple[Region, ...] = ()
+    round_trip_ms: dict[str, float] = {}
+    nodes: tuple[NodeSpec, ...] = ()
+    topics: tuple[TopicSpec, ...] = ()
+    broker: BrokerSpec = BrokerSpec()
+    sequencing: Sequencing = Sequencing()
+    security: Security = Security()
+
+    @property
+    def root(self) -> NodeSpec:
+        return next(node for node in self.nodes if node.parent is None)
+
+    def node(self, name: str) -> NodeSpec:
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise FormatError("deployment", f"no node {name!r}: it has {', '.join(n.name for n in self.nodes) or 'none'}")
+
+    def children(self, name: str) -> tuple[str, ...]:
+        return tuple(node.name for node in self.nodes if node.parent == name)
+
+    def latencies(self) -> LatencyTable:
+        """One-way latencies between all regions; pairs that are not given count as zero."""
+        names = tuple(region.name for region in self.regions)
+        table = [[0] * len(names) for _ in names]
+        for pair, milliseconds in self.round_trip_ms.items():
+            a, b = (names.index(name) for name in pair.split())
+            table[a][b] = table[b][a] = round(milliseconds * 500)
+        return LatencyTable(names, tuple(tuple(row) for row in table))
+
+
+def parse_deployment(text: str) -> Deployment:
+    """Reads a deployment from TOML text; raises FormatError with the place."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FormatError("deployment", str(error)) from None
+    return check_deployment(raw)
+
+
+def load_deployment(path: Path) -> Deployment:
+    """Reads a deployment file; raises FormatError with the file's name and the place."""
+    try:
+        return parse_deployment(path.read_text())
+    except OSError as error:
+        raise FormatError(str(path), error.strerror or str(error)) from None
+    except FormatError as error:
+        raise FormatError(f"{path}: {error.where}", error.problem) from None
+
+
+def check_deployment(raw: object) -> Deployment:
+    """Makes a deployment of decoded TOML, checking what belongs together."""
+    try:
+        deployment = msgspec.convert(raw, Deployment)
+    except msgspec.ValidationError as error:
+        raise FormatError("deployment", str(error)) from None
+    if deployment.version != DEPLOYMENT_VERSION:
+        raise FormatError("version", f"{deployment.version} is unknown, this is version {DEPLOYMENT_VERSION}")
+    _check_regions(deployment)
+    _check_tree(deployment)
+    _check_topics(deployment)
+    return deployment
+
+
+def _unique(kind: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError(kind, f"{name!r} is named twice")
+
+
+def _check_regions(deployment: Deployment) -> None:
+    names = [region.name for region in deployment.regions]
+    _unique("regions", names)
+    for pair in deployment.round_trip_ms:
+        if len(pair.split()) != 2 or any(name not in names for name in pair.split()):
+            raise FormatError("round_trip_ms", f'{pair!r} is not two regions of this deployment: write "eu us" = 80')
+    for node in deployment.nodes:
+        if names and node.region not in names:
+            raise FormatError(f"nodes.{node.name}", f"region {node.region!r} is not among {', '.join(names)}")
+
+
+def _check_tree(deployment: Deployment) -> None:
+    parents = {node.name: node.parent for node in deployment.nodes}
+    _unique("nodes", [node.name for node in deployment.nodes])
+    roots = [name for name, parent in parents.items() if parent is None]
+    if parents and len(roots) != 1:
+        raise FormatError("nodes", f"a deployment has one root (a node without parent), not {len(roots)}")
+    for name, parent in parents.items():
+        if parent is not None and parent not in parents:
+            raise FormatError(f"nodes.{name}", f"its parent {parent!r} is not a node of this deployment")
+        above, steps = parent, 0
+        while above is not None:
+            above, steps = parents.get(above), steps + 1
+            if steps > len(parents):
+                raise FormatError(f"nodes.{name}", "its parents form a circle")
+
+
+def _check_topics(deployment: Deployment) -> None:
+    homes = [node.name for node in deployment.nodes]
+    _unique("topics", [topic.name for topic in deployment.topics])
+    for topic in deployment.topics:
+        check_topic_name(topic.name)
+        if topic.home is not None and topic.home not in homes:
+            raise FormatError(f"topics.{topic.name}", f"its home {topic.home!r} is not a node of this deployment")
+
+
+def dump_deployment(deployment: Deployment) -> str:
+    """TOML text that `parse_deployment` reads back to an equal deployment."""
+    lines = [f"version = {deployment.version}", f"name = {_quote(deployment.name)}"]
+    for region in deployment.regions:
+        lines += ["", "[[regions]]", *_fields(region)]
+    if deployment.round_trip_ms:
+        lines += ["", "[round_trip_ms]", *(f"{_quote(k)} = {float(v)!r}" for k, v in deployment.round_trip_ms.items())]
+    for node in deployment.nodes:
+        lines += ["", "[[nodes]]", *_fields(node)]
+    for topic in deployment.topics:
+        lines += ["", "[[topics]]", *_fields(topic)]
+    for title, part in (
+        ("broker", deployment.broker),
+        ("sequencing", deployment.sequencing),
+        ("security", deployment.security),
+    ):
+        fields = _fields(part)
+        if fields:
+            lines += ["", f"[{title}]", *fields]
+    return "\n".join(lines) + "\n"
+
+
+def _quote(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
+def _fields(part: Struct) -> list[str]:
+    lines = []
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if value is None:
+            continue
+        if isinstance(value, tuple):
+            text = "[" + ", ".join(_quote(item) for item in value) + "]"
+        elif isinstance(value, bool):
+            text = "true" if value else "false"
+        else:
+            text = _quote(value)
+        lines.append(f"{name} = {text}")
+    return lines
