@@ -38,12 +38,11 @@ def test_a_flipped_bit_is_never_read_as_data(parts: list[bytes], data: st.DataOb
     whole[place] ^= 1 << data.draw(st.integers(0, 7))
     try:
         found, _ = scan(bytes(whole))
-    except FormatError as error:
-        assert error.where.startswith("byte ")
-    else:  # it looks like a torn tail: a damaged length may point behind the end of the file
-        kept = [bytes(body) for body in found]
-        assert kept == parts[: len(kept)]
-        assert len(kept) < len(parts)
+    except FormatError:
+        return
+    kept = [bytes(body) for body in found]  # a damaged length may point behind the end: it looks like a torn tail
+    assert kept == parts[: len(kept)]
+    assert len(kept) < len(parts)
 
 
 def test_damage_with_records_behind_it_is_told() -> None:

@@ -1,0 +1,148 @@
+"""The reader's side: sealed rows by sequence, or the rows of one topic by number. Readers need no lock."""
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from unisono.archive.manifest import Manifest, Segment, load_manifest
+from unisono.archive.schema import SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_events
+from unisono.errors import DataLossError, FormatError, MisuseError
+
+
+class Prefix(Struct, frozen=True):
+    """A consistent cut: every row up to `seq`, and per topic the last number in it."""
+
+    seq: int
+    numbers: dict[str, int]
+
+
+class Archive:
+    """A view of an archive directory. Cheap to make; every call sees what is sealed at that moment."""
+
+    def __init__(self, directory: Path) -> None:
+        if not directory.is_dir():
+            raise MisuseError(f"{directory} is not an archive: no such directory")
+        self.directory = directory
+
+    def bounds(self) -> tuple[int, int]:
+        """The first row that is still there and the last that is sealed; (n + 1, n) when there is none."""
+        manifest = load_manifest(self.directory)
+        return manifest.first, manifest.last
+
+    def prefix(self) -> Prefix:
+        """What a replay that reads everything sealed now will have seen."""
+        manifest = load_manifest(self.directory)
+        numbers = dict(manifest.dropped_numbers)
+        for segment in manifest.segments:
+            numbers.update({topic: last for topic, (_, last) in segment.numbers.items()})
+        return Prefix(manifest.last, numbers)
+
+    def read(self, after: int, upto: int, topics: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows `after` < seq <= `upto` in order, as Arrow batches that share the mapped files' memory.
+
+        Raises DataLossError when retention has removed the beginning, MisuseError when the end is not sealed.
+        """
+        while after < upto:
+            manifest = load_manifest(self.directory)
+            if after + 1 < manifest.first:
+                raise DataLossError(f"rows {after + 1} to {manifest.first - 1} were removed by retention")
+            if upto > manifest.last:
+                raise MisuseError(f"row {upto} is not sealed yet: the last one is {manifest.last}")
+            for segment in manifest.segments:
+                if segment.last <= after or after >= upto:
+                    continue
+                try:
+                    part = self._part(segment, after, min(upto, segment.last), topics)
+                except FileNotFoundError:
+                    break  # compacted or dropped since the manifest was read: the new one knows
+                if part is not None:
+                    yield part
+                after = min(upto, segment.last)
+
+    def _part(self, segment: Segment, after: int, upto: int, topics: tuple[str, ...] | None) -> pa.RecordBatch | None:
+        if topics is not None and not any(topic in segment.numbers for topic in topics):
+            return None
+        start = max(after + 1, segment.first) - segment.first
+        part = open_segment(self.directory, segment).slice(start, upto - segment.first - start + 1)
+        if topics is not None:
+            part = part.filter(pc.is_in(part.column("topic"), value_set=pa.array(topics)))
+        return part if part.num_rows else None
+
+    def locate(self, topic: str, number: int) -> int:
+        """The row of one event: the resume point `topic, number` as a sequence."""
+        for batch in self._holding(topic, number, number):
+            hit = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("number"), number))
+            found = pc.index(hit, True).as_py()
+            if found >= 0:
+                return int(batch.column("seq")[found].as_py())
+        raise MisuseError(f"number {number} of {topic} is not in the archive")
+
+    def fetch(self, topic: str, first: int, last: int) -> list[ArchivedEvent]:
+        """The sealed events `first` to `last` of one topic, in order; numbers that never were an event are absent."""
+        events: list[ArchivedEvent] = []
+        for batch in self._holding(topic, first, last):
+            number = batch.column("number")
+            wanted = pc.and_(pc.greater_equal(number, first), pc.less_equal(number, last))
+            events += to_events(batch.filter(pc.and_(wanted, pc.equal(batch.column("topic"), topic))))
+        return events
+
+    def _holding(self, topic: str, first: int, last: int) -> list[pa.RecordBatch]:
+        """The segments that hold any of these numbers; taken again when compaction removed one under our hands."""
+        while True:
+            manifest = load_manifest(self.directory)
+            dropped = manifest.dropped_numbers.get(topic, 0)
+            if first <= dropped:
+                raise DataLossError(f"numbers {first} to {min(last, dropped)} of {topic} were removed by retention")
+            ranges = ((segment, segment.numbers.get(topic, (0, -1))) for segment in manifest.segments)
+            holding = [segment for segment, (low, high) in ranges if low <= last and first <= high]
+            try:
+                return [open_segment(self.directory, segment) for segment in holding]
+            except FileNotFoundError:
+                continue
+
+
+def open_segment(directory: Path, segment: Segment) -> pa.RecordBatch:
+    """The rows of a segment, mapped, not copied. Its checksum is not read here: see `check_segment`."""
+    path = directory / segment.file
+    try:
+        with pa.memory_map(str(path)) as source:
+            file = pa.ipc.open_file(source)
+            version = (file.schema.metadata or {}).get(VERSION_KEY, b"").decode()
+            if version != str(SEGMENT_VERSION):
+                raise FormatError(str(path), f"segment version {version or 'none'} is unknown")
+            if not file.schema.equals(SCHEMA):
+                raise FormatError(str(path), "its columns are not those of an archive")
+            batch = file.get_batch(0)
+    except pa.ArrowInvalid as error:
+        raise FormatError(str(path), str(error).splitlines()[0]) from None
+    if batch.num_rows != segment.last - segment.first + 1:
+        raise FormatError(str(path), f"has {batch.num_rows} rows, the manifest says {segment.first}..{segment.last}")
+    return batch
+
+
+def check_segment(directory: Path, segment: Segment) -> str | None:
+    """What is wrong with a segment, in words; None when it is whole."""
+    try:
+        data = (directory / segment.file).read_bytes()
+    except OSError as error:
+        return error.strerror or str(error)
+    if len(data) != segment.bytes:
+        return f"has {len(data)} bytes instead of {segment.bytes}"
+    if zlib.crc32(data) != segment.crc32:
+        return "its checksum is wrong"
+    return None
+
+
+def check(directory: Path) -> list[str]:
+    """Everything that is wrong with an archive, a line each; nothing is changed."""
+    manifest: Manifest = load_manifest(directory)
+    problems = []
+    for segment in manifest.segments:
+        problem = check_segment(directory, segment)
+        if problem:
+            problems.append(f"{segment.file}: {problem}")
+    return problems
