@@ -1,0 +1,83 @@
+# Two commands matter: `make run` and `make test`. `make help` lists the rest.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Hashes for everything, and builds (ours, and pyspark's sdist) with the locked setuptools instead of a fetched one.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
+LOCKED := $(INSTALL) --require-hashes
+
+EXTRAS := fast arrow nats redis mqtt kafka spark metrics experiments postgres faststream test check lock
+# What the default suite uses; the other extras have locks too and are installed by those who want them.
+SUITE := fast arrow nats spark metrics experiments test
+LOCKS := $(foreach extra,$(SUITE),requirements/$(extra).txt)
+
+.PHONY: help run test check format campaign bench bench-compare experiments mutants lock java clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
+
+run: $(VENV)/installed-core  ## install what is needed and run the main job
+	$(BIN)/unisono simulate reorder --seeds 0..19
+
+test: $(VENV)/installed-suite java  ## the whole default test suite, with the time per room
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+
+check: $(VENV)/installed-suite $(VENV)/installed-check java  ## format, lint, import rules, types, tidy, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+
+format: $(VENV)/installed-check  ## rewrite the sources in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+campaign: $(VENV)/installed-suite java  ## the long runs that the default suite leaves out
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m campaign
+
+mutants: $(VENV)/installed-suite  ## plant every listed bug in a copy of the sources; its tests must fail
+	$(BIN)/python -m tests.mutants.runner $(ARGS)
+
+bench: $(VENV)/installed-suite  ## run every benchmark and append its rows to benchmarks/results
+	$(BIN)/unisono bench all
+
+bench-compare: $(VENV)/installed-suite  ## run every benchmark and show ratios to the last row, appending nothing
+	$(BIN)/unisono bench all --compare
+
+experiments: $(VENV)/installed-suite  ## every figure: tables, pictures, paper versus ours, into experiments/
+	$(BIN)/unisono experiment all
+
+lock: $(VENV)/installed-lock  ## remake requirements/*.txt, all with the same versions
+	$(BIN)/python requirements/lock.py $(EXTRAS)
+
+java:
+	@.ci/java
+
+clean:  ## remove the virtual environment and the caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("unisono needs Python 3.11 or newer; try: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed-core: requirements/build.txt requirements/core.txt pyproject.toml | $(BIN)/python
+	$(LOCKED) -r requirements/build.txt
+	$(LOCKED) -r requirements/core.txt
+	$(INSTALL) --no-deps -e .
+	@touch $@
+
+$(VENV)/installed-suite: $(LOCKS) $(VENV)/installed-core
+	$(LOCKED) $(foreach lock,$(LOCKS),-r $(lock))
+	@touch $@
+
+$(VENV)/installed-%: requirements/%.txt $(VENV)/installed-core
+	$(LOCKED) -r $<
+	@touch $@

@@ -1,0 +1,105 @@
+"""The frame of the command line: which commands there are, and what happens when one cannot run.
+
+A command is one line in `COMMANDS` and a function (or a typer app) of the same name in its module, imported only
+when it is the one asked for: `unisono --help` stays quick, and a missing extra concerns only those who need it.
+"""
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import NamedTuple
+
+import typer
+
+from unisono.errors import UnisonoError
+
+CANNOT_RUN = 2
+
+
+class Command(NamedTuple):
+    """A name on the command line, its module beneath `unisono.cli`, and what `--help` says of it."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Command("simulate", "simulate", "Play a scenario over many seeds in virtual time and judge it."),
+    Command("audit", "audit", "Is a journal, or any log of deliveries, consistent?"),
+    Command("story", "story", "One event's life, told from a journal."),
+    Command("experiment", "experiment", "A paper's figure: table, picture, paper versus ours."),
+    Command("bench", "bench", "Measure, and compare with the last row."),
+    Command("doctor", "doctor", "What is installed, reachable, broken."),
+)
+
+EXTRA_OF_MODULE = {
+    "aiokafka": "kafka",
+    "aiomqtt": "mqtt",
+    "matplotlib": "experiments",
+    "nats": "nats",
+    "numba": "fast",
+    "numpy": "fast",
+    "pandas": "spark",
+    "prometheus_client": "metrics",
+    "psycopg": "postgres",
+    "pyarrow": "arrow",
+    "pyroaring": "fast",
+    "pyspark": "spark",
+    "redis": "redis",
+    "scipy": "spark",
+    "uvloop": "fast",
+}
+
+
+def application(wanted: str | None) -> typer.Typer:
+    """The typer application, with only the wanted command's module imported."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+    @app.callback()
+    def unisono(  # pyright: ignore[reportUnusedFunction]
+        show_version: bool = typer.Option(
+            False, "--version", help="Print the version.", is_eager=True, callback=_version
+        ),
+    ) -> None:
+        """Quality of service for publish/subscribe across regions. Exit: 0 holds, 1 violated, 2 could not run."""
+
+    for command in COMMANDS:
+        if command.name != wanted:
+            app.command(command.name, help=command.help)(_not_imported)
+            continue
+        found = getattr(import_module(f"unisono.cli.{command.module}"), command.name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=command.name, help=command.help)
+        else:
+            app.command(command.name)(found)
+    return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"unisono {version('unisono')}")
+        raise typer.Exit()
+
+
+def _not_imported() -> None:
+    """Stands in the list for a command that was not asked for."""
+
+
+def main() -> None:
+    """The entry point: whatever goes wrong on purpose is one line on stderr and exit 2, never a traceback."""
+    wanted = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    try:
+        application(wanted)(prog_name="unisono")
+        return
+    except UnisonoError as error:
+        problem = str(error)
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRA_OF_MODULE:
+            raise
+        problem = f"{module} is not installed; it comes with: pip install 'unisono[{EXTRA_OF_MODULE[module]}]'"
+    except OSError as error:
+        problem = str(error)
+    print("unisono: " + " ".join(problem.split()), file=sys.stderr)
+    sys.exit(CANNOT_RUN)
