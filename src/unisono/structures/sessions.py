@@ -11,7 +11,7 @@ advice to refuse new work at the edge, since what has been numbered can no longe
 """
 
 from collections import deque
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -32,13 +32,18 @@ from unisono.machine import (
 from unisono.model.ids import Address
 from unisono.model.time import MILLISECOND, Micros
 
+M = TypeVar("M")
 
-class Frame(Struct, frozen=True, tag=True):
-    """The `number`-th message from `source` to us, counted from 1 over the whole life of the link."""
+
+class Frame(Struct, Generic[M], frozen=True, tag=True):
+    """The `number`-th message from `source` to us, counted from 1 over the whole life of the link.
+
+    Generic so that the wire and the log can decode it typed: `Frame[Fill | Part]`.
+    """
 
     source: Address
     number: int
-    message: Any
+    message: M
 
 
 class Handled(Struct, frozen=True, tag=True):

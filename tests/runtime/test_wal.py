@@ -1,0 +1,216 @@
+"""The log: what was committed comes back, what was torn is cut off, what was damaged is refused."""
+
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from unisono.errors import FormatError, TransportError
+from unisono.model.time import Micros
+from unisono.runtime.wal import Log, LogConfig, Logged
+
+
+class Add(Struct, frozen=True, tag=True):
+    amount: int
+
+
+class Name(Struct, frozen=True, tag=True):
+    name: str
+
+
+FAST = LogConfig(sync=False)
+
+
+def open_log(directory: Path, machine: str = "toy 1", config: LogConfig = FAST) -> Log:
+    return Log(directory, machine, Add | Name, config)
+
+
+def read(directory: Path, machine: str = "toy 1") -> tuple[object, list[Logged]]:
+    log = open_log(directory, machine)
+    snapshot, inputs = log.recover()
+    found = list(inputs)
+    log.close()
+    return snapshot, found
+
+
+def batch(first: int, count: int) -> list[Logged]:
+    return [Logged(Micros(number), Add(number)) for number in range(first, first + count)]
+
+
+def write(directory: Path, *batches: list[Logged]) -> None:
+    log = open_log(directory)
+    _, inputs = log.recover()
+    assert list(inputs) == []
+    for each in batches:
+        log.commit(each)
+    log.close()
+
+
+def test_committed_inputs_come_back_in_order_with_their_times(tmp_path: Path) -> None:
+    write(tmp_path, batch(1, 3), [Logged(Micros(9), Name("x"))], batch(10, 2))
+    assert read(tmp_path) == (None, [*batch(1, 3), Logged(Micros(9), Name("x")), *batch(10, 2)])
+
+
+def test_commits_go_on_behind_what_was_recovered(tmp_path: Path) -> None:
+    write(tmp_path, batch(1, 2))
+    log = open_log(tmp_path)
+    assert list(log.recover()[1]) == batch(1, 2)
+    log.commit(batch(3, 2))
+    log.close()
+    assert read(tmp_path)[1] == batch(1, 4)
+
+
+def test_a_tail_torn_at_any_byte_is_cut_off_and_the_rest_kept(tmp_path: Path) -> None:
+    write(tmp_path, batch(1, 2), batch(3, 2))
+    (path,) = tmp_path.glob("log-*")
+    whole = path.read_bytes()
+    write(tmp_path / "short", batch(1, 2))
+    kept = len(next((tmp_path / "short").glob("log-*")).read_bytes())
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        expected = batch(1, 2) if length >= kept else []
+        assert read(tmp_path)[1] == expected, f"torn at byte {length}"
+        log = open_log(tmp_path)
+        list(log.recover()[1])
+        log.commit(batch(7, 1))
+        log.close()
+        assert read(tmp_path)[1] == [*expected, *batch(7, 1)]
+
+
+def test_a_last_block_with_missing_pages_is_cut_off(tmp_path: Path) -> None:
+    write(tmp_path, batch(1, 2), batch(3, 50))
+    (path,) = tmp_path.glob("log-*")
+    data = bytearray(path.read_bytes())
+    data[-300:-100] = bytes(200)
+    path.write_bytes(bytes(data))
+    assert read(tmp_path)[1] == batch(1, 2)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_flipped_bit_is_refused_or_cuts_the_last_block_never_changes_an_input(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    directory = tmp_path / "flip"
+    if not directory.exists():
+        write(directory, batch(1, 2), batch(3, 2), batch(5, 2))
+        (directory / "keep").write_bytes((directory / "log-00000000").read_bytes())
+    whole = (directory / "keep").read_bytes()
+    at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
+    (directory / "log-00000000").write_bytes(whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :])
+    try:
+        inputs = read(directory)[1]
+    except FormatError:
+        return
+    assert inputs == batch(1, 4), "only the last block may go"
+
+
+def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, batch(1, 2), batch(3, 2))
+    (path,) = tmp_path.glob("log-*")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(FormatError, match="damaged at byte"):
+        read(tmp_path)
+
+
+def test_a_snapshot_replaces_what_it_covers(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    list(log.recover()[1])
+    log.commit(batch(1, 5))
+    block = log.begin_snapshot(Micros(5), {"sum": 15})
+    log.commit(batch(6, 1))
+    log.finish_snapshot(block)
+    log.commit(batch(7, 1))
+    log.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log-00000001", "snapshot-00000001"]
+    assert read(tmp_path) == ((5, {"sum": 15}), batch(6, 2))
+
+
+def test_a_crash_at_any_step_of_a_snapshot_loses_nothing(tmp_path: Path) -> None:
+    """The steps: new segment, temporary file (cut anywhere), rename, deletions. Each leaves a readable directory."""
+    log = open_log(tmp_path)
+    list(log.recover()[1])
+    log.commit(batch(1, 2))
+    before = (tmp_path / "log-00000000").read_bytes()
+    block = log.begin_snapshot(Micros(2), 3)
+    log.commit(batch(3, 1))
+    behind = (tmp_path / "log-00000001").read_bytes()
+    log.close()
+    everything = (None, batch(1, 3))
+    for cut in (0, 1, len(block) // 2, len(block)):
+        (tmp_path / "snapshot-00000001.tmp").write_bytes(block[:cut])
+        assert read(tmp_path) == everything
+    (tmp_path / "snapshot-00000001").write_bytes(block)
+    (tmp_path / "log-00000000").write_bytes(before)
+    assert read(tmp_path) == ((2, 3), batch(3, 1))
+    assert not (tmp_path / "log-00000000").exists()
+    (tmp_path / "snapshot-00000001").unlink()
+    (tmp_path / "log-00000000").write_bytes(before)
+    for cut in range(len(behind)):
+        (tmp_path / "log-00000001").write_bytes(behind[:cut])
+        assert read(tmp_path)[1] in (batch(1, 2), batch(1, 3))
+
+
+def test_an_older_segment_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    list(log.recover()[1])
+    log.commit(batch(1, 2))
+    log.begin_snapshot(Micros(2), 3)
+    log.close()
+    path = tmp_path / "log-00000000"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FormatError, match="damaged"):
+        read(tmp_path)
+
+
+def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    list(log.recover()[1])
+    log.finish_snapshot(log.begin_snapshot(Micros(2), "state"))
+    log.close()
+    path = tmp_path / "snapshot-00000001"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(FormatError, match="snapshot is damaged"):
+        read(tmp_path)
+
+
+def test_another_machines_log_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, batch(1, 1))
+    with pytest.raises(FormatError, match="belongs to 'toy 1'"):
+        read(tmp_path, "toy 2")
+
+
+def test_the_log_is_bounded_by_snapshots(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes_max=4096, sync=False)
+    log = open_log(tmp_path, config=config)
+    list(log.recover()[1])
+    for number in range(2000):
+        log.commit(batch(number, 1))
+        if log.snapshot_is_due:
+            log.finish_snapshot(log.begin_snapshot(Micros(number), number))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3 * 4096
+    log.close()
+
+
+def test_a_full_disk_kills_the_log_and_keeps_what_was_committed(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    list(log.recover()[1])
+    log.commit(batch(1, 3))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        with pytest.raises(TransportError, match="failed"):
+            log.commit(batch(4, 500))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(TransportError, match="nothing more"):
+        log.commit(batch(4, 1))
+    log.close()
+    assert read(tmp_path)[1] == batch(1, 3)
