@@ -48,7 +48,7 @@ class Header(Struct, frozen=True, omit_defaults=True):
     note: str | None = None
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing that happened, at `who`. Only the columns that mean something for the kind are set."""
 
     kind: Kind = "deliver"

@@ -1,0 +1,14 @@
+"""Judges: they read journals only, never a machine's state, and their verdicts explain themselves.
+
+from unisono.audit import judge, read
+
+for verdict in judge(read("run.jsonl")):
+    print(verdict.judge, verdict.holds, verdict.witness)
+"""
+
+from unisono.audit.files import read, scan, write_jsonl
+from unisono.audit.judges import JUDGES, judge, judge_trace
+from unisono.audit.trace import Trace
+from unisono.audit.verdict import Verdict
+
+__all__ = ["JUDGES", "Trace", "Verdict", "judge", "judge_trace", "read", "scan", "write_jsonl"]

@@ -1,0 +1,42 @@
+"""Which judges there are, which of them a journal has columns for, and one call for all."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from unisono.audit.once import judge_exactly_once
+from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
+from unisono.audit.trace import Trace
+from unisono.audit.verdict import Verdict
+from unisono.errors import MisuseError
+from unisono.model.journal import Journal
+
+Judge = Callable[[Trace], Verdict | None]
+"""A pure function over a trace; None says that the journal has no columns to judge this on."""
+
+JUDGES: Mapping[str, Judge] = {
+    "pairwise-order": judge_pairwise,
+    "local-order": judge_local,
+    "acyclic": judge_acyclic,
+    "exactly-once": judge_exactly_once,
+}
+
+
+def judge_trace(trace: Trace, names: Iterable[str] | None = None) -> list[Verdict]:
+    """The verdicts of the named judges, or of all that the journal has columns for."""
+    verdicts = []
+    for name in JUDGES if names is None else names:
+        if name not in JUDGES:
+            raise MisuseError(f"there is no judge {name!r}; there are {', '.join(JUDGES)}")
+        verdict = JUDGES[name](trace)
+        if verdict is not None:
+            verdicts.append(verdict)
+        elif names is not None:
+            raise MisuseError(f"the journal has no columns to judge {name!r} on")
+    return verdicts
+
+
+def judge(journal: Journal, names: Iterable[str] | None = None) -> list[Verdict]:
+    """`judge(read("run.jsonl"))`: one verdict per judge the journal has columns for.
+
+    A named judge that cannot work on the journal is an error: an unjudged promise must not look kept.
+    """
+    return judge_trace(Trace(journal), names)

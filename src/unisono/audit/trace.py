@@ -1,0 +1,147 @@
+"""The view the judges work on: events and subscribers as small integers, one stream of notifications per subscriber.
+
+A stream holds the untagged deliveries in the order of their positions (rows may stand in the file in any order; equal
+positions keep the order of the file), each event at its first delivery only. Later deliveries of the same event are
+kept apart for `exactly-once`. Tagged notifications are marked out of order and therefore in no stream.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+from unisono.audit.union import Union, unite
+from unisono.model.journal import Header, Journal, Record
+
+
+@dataclass(slots=True)
+class Stream:
+    """What one subscriber was notified of, in order; the three lists run in parallel."""
+
+    subscriber: str
+    events: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    """Where in `Trace.records` each delivery stands."""
+
+
+@dataclass(slots=True)
+class Repeat:
+    """One more notification of an event its subscriber already had; both are rows of `Trace.records`."""
+
+    first: int
+    again: int
+
+
+class Trace:
+    """A journal prepared once for all judges."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.header: Header = journal.header
+        self.records: list[Record] = journal.records
+        self.streams: list[Stream] = []
+        self.repeats: list[Repeat] = []
+        self.tags: list[int] = []
+        self.events: list[str] = []
+        self.event_numbers: dict[str, int] = {}
+        self.deliveries = 0
+        """Notifications, tagged and untagged."""
+        self.is_timed = any(record.at_us for record in journal.records)
+        """Whether `at_us` means anything: files made elsewhere often have no such column."""
+        self._read()
+
+    def _read(self) -> None:
+        rows_of: dict[str, list[int]] = {}
+        for row, record in enumerate(self.records):
+            if record.kind == "deliver":
+                assert record.subscriber is not None
+                rows = rows_of.get(record.subscriber)
+                if rows is None:
+                    rows = rows_of[record.subscriber] = []
+                rows.append(row)
+            elif record.kind == "tag":
+                assert record.subscriber is not None
+                rows_of.setdefault(record.subscriber, [])
+                self.tags.append(row)
+        self.deliveries = sum(map(len, rows_of.values())) + len(self.tags)
+        for subscriber, rows in rows_of.items():
+            self.streams.append(self._stream(subscriber, rows))
+        self._repeated_tags()
+
+    def _stream(self, subscriber: str, rows: list[int]) -> Stream:
+        records, numbers, names = self.records, self.event_numbers, self.events
+        positions: list[int] = [records[row].position for row in rows]  # type: ignore[misc]
+        if any(a > b for a, b in pairwise(positions)):
+            order = sorted(range(len(rows)), key=positions.__getitem__)
+            rows, positions = [rows[i] for i in order], [positions[i] for i in order]
+        stream = Stream(subscriber)
+        first_row: dict[int, int] = {}
+        for row, position in zip(rows, positions):
+            name = records[row].event
+            assert name is not None
+            event = numbers.get(name)
+            if event is None:
+                event = numbers[name] = len(names)
+                names.append(name)
+            if event in first_row:
+                self.repeats.append(Repeat(first_row[event], row))
+                continue
+            first_row[event] = row
+            stream.events.append(event)
+            stream.positions.append(position)
+            stream.rows.append(row)
+        return stream
+
+    def _repeated_tags(self) -> None:
+        if not self.tags:
+            return
+        first: dict[tuple[str | None, str | None], int] = {
+            (stream.subscriber, self.events[event]): row
+            for stream in self.streams
+            for event, row in zip(stream.events, stream.rows)
+        }
+        for row in self.tags:
+            key = (self.records[row].subscriber, self.records[row].event)
+            if key in first:
+                self.repeats.append(Repeat(first[key], row))
+            first.setdefault(key, row)
+
+    @cached_property
+    def union(self) -> Union:
+        return unite(len(self.events), [stream.events for stream in self.streams])
+
+    @cached_property
+    def places(self) -> list[dict[int, int]]:
+        """Per stream: event -> index in the stream. Built only when a witness is needed."""
+        return [{event: i for i, event in enumerate(stream.events)} for stream in self.streams]
+
+    @cached_property
+    def published_us(self) -> dict[str, int]:
+        """Event name -> moment of publication, from publish records."""
+        return {
+            record.event: record.published_us if record.published_us is not None else record.at_us
+            for record in self.records
+            if record.kind == "publish"
+            and record.event is not None
+            and (self.is_timed or record.published_us is not None)
+        }
+
+    def delivered_us(self, record: Record) -> int | None:
+        if record.delivered_us is not None:
+            return record.delivered_us
+        return record.at_us if self.is_timed else None
+
+    def latency_us(self, record: Record) -> int | None:
+        """From publication to notification, if the journal knows both."""
+        delivered = self.delivered_us(record)
+        published = record.published_us
+        if published is None and record.event is not None:
+            published = self.published_us.get(record.event)
+        return None if delivered is None or published is None else delivered - published
+
+    def before(self, stream: int, first: int, second: int) -> str:
+        """Words: why `first` is before `second` in this stream."""
+        own, places = self.streams[stream], self.places[stream]
+        return (
+            f"{self.events[first]} before {self.events[second]} at {own.subscriber} because position "
+            f"{own.positions[places[first]]} < {own.positions[places[second]]}"
+        )
