@@ -48,17 +48,23 @@ def load_manifest(directory: Path) -> Manifest:
     """The manifest of an archive directory; an empty one if there is none yet."""
     path = directory / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return parse_manifest(path.read_bytes(), str(path))
     except FileNotFoundError:
         return Manifest()
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """Decodes and checks a manifest; `where` names it in errors."""
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise FormatError(str(path), str(error)) from None
+        raise FormatError(where, str(error)) from None
     if manifest.version != MANIFEST_VERSION:
-        raise FormatError(str(path), f"version {manifest.version} is unknown, this is version {MANIFEST_VERSION}")
+        raise FormatError(where, f"version {manifest.version} is unknown, this is version {MANIFEST_VERSION}")
     expected = manifest.first
     for segment in manifest.segments:
         if segment.first != expected or segment.last < segment.first:
-            raise FormatError(str(path), f"segment {segment.file} does not start at row {expected}")
+            raise FormatError(where, f"segment {segment.file} does not start at row {expected}")
         expected = segment.last + 1
     return manifest
 

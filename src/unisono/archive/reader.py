@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
+from pyarrow import fs
 
-from unisono.archive.manifest import Manifest, Segment, load_manifest
+from unisono.archive.manifest import MANIFEST, Manifest, Segment, load_manifest, parse_manifest
 from unisono.archive.schema import SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_events
 from unisono.errors import DataLossError, FormatError, MisuseError
 
@@ -23,19 +24,36 @@ class Prefix(Struct, frozen=True):
 class Archive:
     """A view of an archive directory. Cheap to make; every call sees what is sealed at that moment."""
 
-    def __init__(self, directory: Path) -> None:
-        if not directory.is_dir():
-            raise MisuseError(f"{directory} is not an archive: no such directory")
-        self.directory = directory
+    def __init__(self, location: Path | str) -> None:
+        """`location` is a directory, or a URL of any file system that Arrow reads (file, s3, gs, hdfs)."""
+        text = str(location)
+        if "://" in text:
+            try:
+                self._files, self._root = fs.FileSystem.from_uri(text)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise MisuseError(f"{text}: {str(error).splitlines()[0]}") from None
+        else:
+            self._files, self._root = fs.LocalFileSystem(), str(Path(text).absolute())
+        if self._files.get_file_info(self._root).type != fs.FileType.Directory:
+            raise MisuseError(f"{text} is not an archive: no such directory")
+
+    def manifest(self) -> Manifest:
+        """Which segments are sealed now."""
+        path = f"{self._root}/{MANIFEST}"
+        try:
+            with self._files.open_input_file(path) as file:
+                return parse_manifest(file.read(), path)
+        except FileNotFoundError:
+            return Manifest()
 
     def bounds(self) -> tuple[int, int]:
         """The first row that is still there and the last that is sealed; (n + 1, n) when there is none."""
-        manifest = load_manifest(self.directory)
+        manifest = self.manifest()
         return manifest.first, manifest.last
 
     def prefix(self) -> Prefix:
         """What a replay that reads everything sealed now will have seen."""
-        manifest = load_manifest(self.directory)
+        manifest = self.manifest()
         numbers = dict(manifest.dropped_numbers)
         for segment in manifest.segments:
             numbers.update({topic: last for topic, (_, last) in segment.numbers.items()})
@@ -47,7 +65,7 @@ class Archive:
         Raises DataLossError when retention has removed the beginning, MisuseError when the end is not sealed.
         """
         while after < upto:
-            manifest = load_manifest(self.directory)
+            manifest = self.manifest()
             if after + 1 < manifest.first:
                 raise DataLossError(f"rows {after + 1} to {manifest.first - 1} were removed by retention")
             if upto > manifest.last:
@@ -67,7 +85,7 @@ class Archive:
         if topics is not None and not any(topic in segment.numbers for topic in topics):
             return None
         start = max(after + 1, segment.first) - segment.first
-        part = open_segment(self.directory, segment).slice(start, upto - segment.first - start + 1)
+        part = self._open(segment).slice(start, upto - segment.first - start + 1)
         if topics is not None:
             part = part.filter(pc.is_in(part.column("topic"), value_set=pa.array(topics)))
         return part if part.num_rows else None
@@ -93,35 +111,35 @@ class Archive:
     def _holding(self, topic: str, first: int, last: int) -> list[pa.RecordBatch]:
         """The segments that hold any of these numbers; taken again when compaction removed one under our hands."""
         while True:
-            manifest = load_manifest(self.directory)
+            manifest = self.manifest()
             dropped = manifest.dropped_numbers.get(topic, 0)
             if first <= dropped:
                 raise DataLossError(f"numbers {first} to {min(last, dropped)} of {topic} were removed by retention")
             ranges = ((segment, segment.numbers.get(topic, (0, -1))) for segment in manifest.segments)
             holding = [segment for segment, (low, high) in ranges if low <= last and first <= high]
             try:
-                return [open_segment(self.directory, segment) for segment in holding]
+                return [self._open(segment) for segment in holding]
             except FileNotFoundError:
                 continue
 
-
-def open_segment(directory: Path, segment: Segment) -> pa.RecordBatch:
-    """The rows of a segment, mapped, not copied. Its checksum is not read here: see `check_segment`."""
-    path = directory / segment.file
-    try:
-        with pa.memory_map(str(path)) as source:
-            file = pa.ipc.open_file(source)
-            version = (file.schema.metadata or {}).get(VERSION_KEY, b"").decode()
-            if version != str(SEGMENT_VERSION):
-                raise FormatError(str(path), f"segment version {version or 'none'} is unknown")
-            if not file.schema.equals(SCHEMA):
-                raise FormatError(str(path), "its columns are not those of an archive")
-            batch = file.get_batch(0)
-    except pa.ArrowInvalid as error:
-        raise FormatError(str(path), str(error).splitlines()[0]) from None
-    if batch.num_rows != segment.last - segment.first + 1:
-        raise FormatError(str(path), f"has {batch.num_rows} rows, the manifest says {segment.first}..{segment.last}")
-    return batch
+    def _open(self, segment: Segment) -> pa.RecordBatch:
+        """The rows of a segment: mapped, not copied, where the file system can. Checksums are for `check`."""
+        path = f"{self._root}/{segment.file}"
+        is_local = isinstance(self._files, fs.LocalFileSystem)
+        try:
+            with pa.memory_map(path) if is_local else self._files.open_input_file(path) as source:
+                file = pa.ipc.open_file(source)
+                version = (file.schema.metadata or {}).get(VERSION_KEY, b"").decode()
+                if version != str(SEGMENT_VERSION):
+                    raise FormatError(path, f"segment version {version or 'none'} is unknown")
+                if not file.schema.equals(SCHEMA):
+                    raise FormatError(path, "its columns are not those of an archive")
+                batch = file.get_batch(0)
+        except pa.ArrowInvalid as error:
+            raise FormatError(path, str(error).splitlines()[0]) from None
+        if batch.num_rows != segment.last - segment.first + 1:
+            raise FormatError(path, f"has {batch.num_rows} rows, the manifest says {segment.first}..{segment.last}")
+        return batch
 
 
 def check_segment(directory: Path, segment: Segment) -> str | None:
