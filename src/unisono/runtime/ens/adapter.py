@@ -1,0 +1,172 @@
+"""The contract of an event notification service (ENS): what the layers above may rely on, whatever broker is beneath.
+
+A *channel* is a topic's event subject or its control sibling; control is for nodes (stamps, pieces, voids, marks), and
+plain consumers of the topic never see it. Everything that arrives is handed to one `Listener` by plain calls, in
+batches: no task and no await per message. Promises, held by `tests/runtime/ens/test_contract.py` for every adapter:
+
+* What anybody publishes on a channel after `subscribe` returned is handed over, unless the broker loses it; whatever
+  may have been lost is reported by `Lost`, when the subscription is in force again, so that the layer above can ask.
+* Items of one publisher on one channel come in the order published, each once (`Traits.once` says where a reconnect
+  weakens that). Nothing is said about two channels.
+* `unsubscribe` is effective when it returns.
+* Payload bytes and headers arrive untouched. An item whose publisher did not name itself is `foreign`.
+* Every queue is bounded: `publish` refuses beyond `Limits`, and a subscriber that does not read is waited for or told
+  of its loss. Confirmations come in the order of publication and mean `Traits.strength`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from unisono.errors import MisuseError, TransportError
+from unisono.model.interest import check_topic_name
+
+RESERVED = "_unisono"
+"""First word of every subject that is ours alone; no topic may start with it."""
+
+Strength = Literal["ordered", "stored"]
+
+
+class Item(Struct, frozen=True, gc=False):
+    """One message on a channel, going down or coming up."""
+
+    topic: str
+    payload: bytes
+    publisher: str = ""
+    """With `request`, names the event for ever. Letters, digits and punctuation, no blanks. Empty: foreign."""
+    request: int = 0
+    control: bool = False
+    headers: dict[str, str] | None = None
+    """The publisher's own headers; ours are not among them."""
+    position: int = 0
+    """On arrival from a retaining broker: where in the stream it stands, a resume point for `subscribe`."""
+
+    @property
+    def foreign(self) -> bool:
+        return not self.publisher and not self.control
+
+
+class Lost(Struct, frozen=True):
+    """Items may have passed us by: `count` of them if known, on `topic` or, without one, on any channel of ours."""
+
+    reason: str
+    topic: str | None = None
+    control: bool = False
+    count: int | None = None
+
+
+class Down(Struct, frozen=True):
+    """The broker cannot be reached. Publishing goes on into the outbox; `Up` follows when it is back."""
+
+    reason: str
+
+
+class Up(Struct, frozen=True):
+    """The broker is back, subscriptions are in force again, `resent` open items were published once more."""
+
+    resent: int
+
+
+class Rejected(Struct, frozen=True):
+    """The broker definitely did not take this item; it counts as confirmed for the order of confirmations."""
+
+    item: Item
+    reason: str
+
+
+EnsNotice = Lost | Down | Up | Rejected
+
+
+class Listener(Protocol):
+    """Who stands above an adapter. Calls come from the event loop; they must not block."""
+
+    def on_items(self, items: list[Item]) -> None: ...
+
+    def on_confirmed(self, count: int) -> None:
+        """The oldest `count` open items have been taken by the broker (see `Traits.strength`)."""
+        ...
+
+    def on_notice(self, notice: EnsNotice) -> None: ...
+
+
+class Traits(Struct, frozen=True):
+    """What this service promises."""
+
+    name: str
+    strength: Strength
+    """`ordered`: a confirmed payload is at the broker's mercy. `stored`: the broker keeps it."""
+    retains: bool = False
+    """Whether `subscribe(after=position)` can replay."""
+    payload_bytes_max: int = 1024 * 1024
+    """A longer payload is a MisuseError."""
+    once: bool = True
+    """Whether items that were open during a reconnect are still delivered once; else they may come twice."""
+
+
+class Limits(Struct, frozen=True):
+    """Bounds of one adapter."""
+
+    open_items_max: int = 20_000
+    """Published and not yet confirmed. Price: throughput is at most this per round trip to the broker."""
+    open_bytes_max: int = 64 * 1024 * 1024
+    """The same in payload bytes; this is the memory a publisher may take while the broker is away."""
+    reconnect_us_max: int = 2_000_000
+    """Longest pause between two attempts to reach a broker that is away; pauses double from 20 ms."""
+
+
+class FullError(TransportError):
+    """`publish` would exceed the bounds; nothing of the batch was taken. Await `room()` and try again."""
+
+
+class Ens(Protocol):
+    """A connection to one event notification service."""
+
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def open_count(self) -> int:
+        """How many items are published and not yet confirmed."""
+        ...
+
+    async def open(self) -> None:
+        """Connects; raises TransportError if the broker cannot be reached now."""
+        ...
+
+    def publish(self, items: Sequence[Item]) -> None:
+        """Takes all items or raises FullError; they leave together at the end of the loop turn."""
+        ...
+
+    async def room(self) -> None:
+        """Returns when at least half of the bounds is free."""
+        ...
+
+    async def flush(self) -> None:
+        """Returns when everything published before has been confirmed or rejected."""
+        ...
+
+    async def subscribe(self, topic: str, *, control: bool = False, after: int | None = None) -> None:
+        """Returns when everything published anywhere from now on will be heard; `after` replays what a stream kept."""
+        ...
+
+    def unsubscribe(self, topic: str, *, control: bool = False) -> None:
+        """Nothing of the channel is handed over from now on."""
+        ...
+
+    def pause(self) -> None:
+        """Hand over nothing until `resume`: the broker sees a slow reader."""
+        ...
+
+    def resume(self) -> None: ...
+
+    async def close(self) -> None:
+        """Lets open items be confirmed if the broker is there, and disconnects."""
+        ...
+
+
+def check_channel(topic: str) -> str:
+    """Returns the topic name, or raises MisuseError: a bad name, or one of ours."""
+    if check_topic_name(topic).split(".")[0] == RESERVED:
+        raise MisuseError(f"topic {topic!r}: names starting with {RESERVED!r} are reserved")
+    return topic

@@ -1,0 +1,340 @@
+"""The embedded broker: topic fan-out over TCP inside a node. No storage, no wildcards, no federation.
+
+List frames as on node links (`unisono.runtime.frames`). A publisher groups its items by channel, and the broker
+forwards a group without looking into it: its cost is per group and subscriber, not per item. A session's items carry
+numbers: after a reconnect the broker says how far it had taken them, so nothing is taken twice while the broker lives.
+
+A subscriber that does not read is first waited for (its publishers are not read from), at most `patience_us`; then its
+items are dropped, counted, and it is told. A connection holds at most `queue_bytes_max` and one frame per publisher.
+"""
+
+import asyncio
+import hmac
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from unisono.errors import PeerError
+from unisono.runtime.frames import FrameReader
+
+FRAME_BYTES_MAX = 12 * 1024 * 1024
+PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
+WIRE_VERSION = 1
+
+Channel = tuple[str, bool]
+
+
+class Greet(Struct, frozen=True, tag="greet", array_like=True):
+    """The first message of a client: its session (an unguessable name) and what it is allowed to."""
+
+    session: str
+    token: str = ""
+    version: int = WIRE_VERSION
+
+
+class Welcome(Struct, frozen=True, tag="welcome", array_like=True):
+    """The broker's answer: up to which number it has taken items of this session, and whether control is allowed."""
+
+    taken: int
+    control: bool
+
+
+class Sorry(Struct, frozen=True, tag="sorry", array_like=True):
+    """The broker will not talk to this client; the connection closes."""
+
+    reason: str
+
+
+class Group(Struct, frozen=True, tag="group", array_like=True):
+    """`count` items of one channel, encoded as a list of `(payload, publisher, request, headers)`."""
+
+    topic: str
+    control: bool
+    count: int
+    items: msgspec.Raw
+
+
+class Put(Struct, frozen=True, tag="put", array_like=True):
+    """The groups before this one in the frame complete the session's items up to this number."""
+
+    upto: int
+
+
+class Taken(Struct, frozen=True, tag="taken", array_like=True):
+    """The broker has handed the session's items up to this number to every subscriber's connection."""
+
+    upto: int
+
+
+class Open(Struct, frozen=True, tag="open", array_like=True):
+    """Subscribe; `ask` comes back in the answer."""
+
+    topic: str
+    control: bool
+    ask: int
+
+
+class Opened(Struct, frozen=True, tag="opened", array_like=True):
+    """The subscription is in force."""
+
+    topic: str
+    control: bool
+    ask: int
+
+
+class Shut(Struct, frozen=True, tag="shut", array_like=True):
+    """Unsubscribe."""
+
+    topic: str
+    control: bool
+
+
+class Dropped(Struct, frozen=True, tag="dropped", array_like=True):
+    """The subscriber was too slow for this many items of a channel."""
+
+    topic: str
+    control: bool
+    count: int
+
+
+class Ping(Struct, frozen=True, tag="ping", array_like=True):
+    """Is anybody there?"""
+
+
+class Pong(Struct, frozen=True, tag="pong", array_like=True):
+    """Yes."""
+
+
+FromClient = Greet | Group | Put | Open | Shut | Ping
+FromBroker = Welcome | Sorry | Group | Taken | Opened | Dropped | Pong
+
+encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[FromClient]] = msgspec.msgpack.Decoder(list[FromClient])
+
+
+def pack(messages: list[bytes]) -> bytes:
+    """A list frame of messages that are encoded already."""
+    body = b"".join(messages)
+    return (len(body) + 5).to_bytes(4, "big") + b"\xdd" + len(messages).to_bytes(4, "big") + body
+
+
+class BrokerConfig(Struct, frozen=True):
+    """Bounds and doors of one embedded broker."""
+
+    queue_bytes_max: int = 4 * 1024 * 1024
+    """Bytes waiting for one subscriber before it counts as slow."""
+    patience_us: int = 1_000_000
+    """How long publishers wait for a slow subscriber before its items are dropped. 0: at once. A subscriber can delay
+    the publishers of its topics by this much, each time it has caught up and falls behind again."""
+    client_token: str = ""
+    """Who presents it may publish and subscribe; empty: everybody may."""
+    node_token: str = ""
+    """Who presents it may also publish control; empty: whoever is let in may."""
+    channels_max: int = 100_000
+    """Channels one connection may open."""
+    sessions_max: int = 10_000
+    """How many sessions' numbers are remembered, the most recent ones."""
+
+
+class Broker:
+    """Listens, and fans out."""
+
+    def __init__(self, config: BrokerConfig = BrokerConfig()) -> None:
+        self.config = config
+        self.channels: dict[Channel, dict[_Peer, None]] = {}
+        self.peers: dict[str, _Peer] = {}
+        self.taken: OrderedDict[str, int] = OrderedDict()
+        self.dropped_count = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Returns the port it listens on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Peer(self), host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Drops all connections; clients see a broker that is away."""
+        if self._server is not None:
+            self._server.close()
+            for peer in list(self.peers.values()):
+                peer.abort()
+            await self._server.wait_closed()
+            self._server = None
+
+    def role(self, token: str) -> str | None:
+        config = self.config
+        if config.node_token and hmac.compare_digest(token.encode(), config.node_token.encode()):
+            return "node"
+        if config.client_token and not hmac.compare_digest(token.encode(), config.client_token.encode()):
+            return None
+        return "client" if config.node_token else "node"
+
+
+class _Peer(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._session: str | None = None
+        self._may_control = False
+        self._channels: dict[Channel, None] = {}
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._waits_for: dict[_Peer, None] = {}  # slow subscribers we, as a publisher, wait for
+        self._congested = False
+        self._gapping = False
+        self._dropped: dict[Channel, int] = {}
+        self._publishers: dict[_Peer, None] = {}  # who waits for us
+        self._patience: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._broker.config.queue_bytes_max)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._reader.feed(data):
+                for message in _decoder.decode(body):
+                    self._handle(message)
+        except (PeerError, msgspec.DecodeError, RecursionError) as error:
+            self._transport.write(pack([encoder.encode(Sorry(str(error)))]))
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for channel in list(self._channels):
+            self._leave(channel)
+        self._release_publishers()
+        for slow in self._waits_for:
+            slow._publishers.pop(self, None)
+        if self._session is not None and self._broker.peers.get(self._session) is self:
+            del self._broker.peers[self._session]
+
+    def pause_writing(self) -> None:
+        self._congested = True
+        patience_us = self._broker.config.patience_us
+        if patience_us:
+            self._patience = asyncio.get_running_loop().call_later(patience_us / 1e6, self._lose_patience)
+        else:
+            self._gapping = True
+
+    def resume_writing(self) -> None:
+        self._congested = self._gapping = False
+        self._release_publishers()
+        dropped, self._dropped = self._dropped, {}
+        for (topic, control), count in dropped.items():
+            self.post(encoder.encode(Dropped(topic, control, count)))
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def post(self, message: bytes) -> None:
+        if not self._out:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._out.append(message)
+        self._out_bytes += len(message)
+        if self._out_bytes > self._broker.config.queue_bytes_max:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._out:
+            out, self._out, self._out_bytes = self._out, [], 0
+            if not self._transport.is_closing():
+                self._transport.write(pack(out))
+
+    def _handle(self, message: FromClient) -> None:
+        if self._session is None and not isinstance(message, Greet):
+            raise PeerError("greet first")
+        match message:
+            case Group():
+                self._fan_out(message)
+            case Put(upto=upto):
+                assert self._session is not None
+                self._broker.taken[self._session] = upto
+                self.post(encoder.encode(Taken(upto)))
+            case Open(topic=topic, control=control, ask=ask):
+                if len(self._channels) >= self._broker.config.channels_max:
+                    raise PeerError(f"more than {self._broker.config.channels_max} channels")
+                self._channels[topic, control] = None
+                self._broker.channels.setdefault((topic, control), {})[self] = None
+                self.post(encoder.encode(Opened(topic, control, ask)))
+            case Shut(topic=topic, control=control):
+                self._leave((topic, control))
+            case Ping():
+                self.post(encoder.encode(Pong()))
+            case Greet():
+                self._greet(message)
+
+    def _greet(self, greet: Greet) -> None:
+        broker = self._broker
+        role = broker.role(greet.token)
+        if role is None:
+            raise PeerError("the token is not known here")
+        if greet.version != WIRE_VERSION:
+            raise PeerError(f"version {greet.version} of the broker's wire; it is {WIRE_VERSION} here")
+        if self._session is not None:
+            raise PeerError("greeted already")
+        former = broker.peers.get(greet.session)
+        if former is not None:
+            former.abort()  # what it has not read yet will be sent again on this connection
+        self._session, self._may_control = greet.session, role == "node"
+        broker.peers[greet.session] = self
+        broker.taken[greet.session] = broker.taken.pop(greet.session, 0)
+        while len(broker.taken) > broker.config.sessions_max:
+            broker.taken.popitem(last=False)
+        self.post(encoder.encode(Welcome(broker.taken[greet.session], self._may_control)))
+
+    def _fan_out(self, group: Group) -> None:
+        if group.control and not self._may_control:
+            raise PeerError("only nodes publish control")
+        members = self._broker.channels.get((group.topic, group.control))
+        if members:
+            encoded = encoder.encode(group)
+            for member in members:
+                member._offer(encoded, group, self)
+
+    def _offer(self, encoded: bytes, group: Group, publisher: "_Peer") -> None:
+        if self._gapping:
+            channel = (group.topic, group.control)
+            self._dropped[channel] = self._dropped.get(channel, 0) + group.count
+            self._broker.dropped_count += group.count
+            return
+        self.post(encoded)
+        if self._congested:
+            self._publishers[publisher] = None
+            publisher._wait_for(self)
+
+    def _lose_patience(self) -> None:
+        self._gapping = True
+        self._release_publishers()
+
+    def _release_publishers(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        for publisher in self._publishers:
+            publisher._go_on(self)
+        self._publishers.clear()
+
+    def _wait_for(self, slow: "_Peer") -> None:
+        if not self._waits_for and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._waits_for[slow] = None
+
+    def _go_on(self, slow: "_Peer") -> None:
+        self._waits_for.pop(slow, None)
+        if not self._waits_for and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _leave(self, channel: Channel) -> None:
+        self._channels.pop(channel, None)
+        self._dropped.pop(channel, None)
+        members: dict[Any, None] = self._broker.channels.get(channel, {})
+        members.pop(self, None)
+        if not members:
+            self._broker.channels.pop(channel, None)

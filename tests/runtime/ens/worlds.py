@@ -1,0 +1,103 @@
+"""Brokers to run the contract over: each world starts one, connects to it, kills it and starts it again."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost
+from unisono.runtime.ens.broker import Broker, BrokerConfig
+from unisono.runtime.ens.embedded import EmbeddedEns
+from unisono.runtime.ens.memory import Hub, HubConfig, MemoryEns
+
+PATIENCE_S = 20.0
+"""Bound of every wait in these tests; reaching it is a failure."""
+
+
+class Ear:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.confirmed = 0
+        self.notices: list[EnsNotice] = []
+        self._changed = asyncio.Event()
+
+    def on_items(self, items: list[Item]) -> None:
+        self.items += items
+        self._changed.set()
+
+    def on_confirmed(self, count: int) -> None:
+        self.confirmed += count
+        self._changed.set()
+
+    def on_notice(self, notice: EnsNotice) -> None:
+        self.notices.append(notice)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def payloads(self, topic: str | None = None) -> list[bytes]:
+        return [item.payload for item in self.items if topic in (None, item.topic)]
+
+    def heard(self, kind: type[Any]) -> list[Any]:
+        return [notice for notice in self.notices if isinstance(notice, kind)]
+
+    def lost_count(self) -> int:
+        return sum(notice.count or 0 for notice in self.heard(Lost))
+
+
+class MemoryWorld:
+    """A hub in this loop; it cannot crash."""
+
+    places = 1
+    survives_kill = False
+    queue_items = 2_000
+
+    async def __aenter__(self) -> "MemoryWorld":
+        self.hub = Hub(HubConfig(inbox_items_max=self.queue_items, slow="gap"))
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+        ens = MemoryEns(self.hub, ear, limits)
+        await ens.open()
+        return ens
+
+
+class EmbeddedWorld:
+    """A broker on a loopback port."""
+
+    places = 1
+    survives_kill = True
+
+    async def __aenter__(self) -> "EmbeddedWorld":
+        self._stack = AsyncExitStack()
+        self.port = 0
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+        await self.kill()
+
+    async def start(self) -> None:
+        self.broker = Broker(BrokerConfig(queue_bytes_max=64 * 1024, patience_us=0, node_token="n0de"))
+        self.port = await self.broker.start(port=self.port)
+
+    async def kill(self) -> None:
+        await self.broker.stop()
+
+    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+        ens = EmbeddedEns("127.0.0.1", self.port, ear, token="n0de", limits=limits)
+        await ens.open()
+        self._stack.push_async_callback(ens.close)
+        return ens
+
+
+WORLDS: dict[str, Callable[[], Any]] = {"memory": MemoryWorld, "embedded": EmbeddedWorld}
