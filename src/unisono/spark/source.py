@@ -1,0 +1,258 @@
+"""`spark.read` and `spark.readStream.format("unisono")`: the archive's one order, with exact offsets.
+
+The offset is the archive's own sequence, `{"v": 1, "seq": n}`: rows up to n have been read. A range reads the same
+rows for ever, until retention removes them, and then says so. Rows come as Arrow batches that share the memory of
+the mapped segments. `seq` is in every row: Spark keeps order within a partition of a batch, a shuffle does not.
+
+Options (Spark hands all of them over as text): `path` (a directory, or a URL of a file system that Arrow reads),
+`topics` (comma-separated; filters where the rows are read), `startingSeq` (`earliest`, `latest` or a sequence to
+start at), `maxRowsPerTrigger`, `minPartitions`, `failOnDataLoss` (default true).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from unisono.archive.reader import Archive
+from unisono.archive.schema import SCHEMA
+from unisono.errors import DataLossError, MisuseError
+
+OFFSET_VERSION = 1
+ROWS: StructType = from_arrow_schema(SCHEMA)
+BATCH_ROWS = 50_000
+
+
+class Options:
+    """The user's options, checked once, with errors that name them."""
+
+    def __init__(self, raw: Any) -> None:
+        known = ("path", "topics", "startingseq", "maxrowspertrigger", "minpartitions", "failondataloss")
+        for name in raw:
+            if name.lower() not in known:
+                raise MisuseError(f"unknown option {name!r}; there are {', '.join(known)}")
+        if "path" not in raw:
+            raise MisuseError("the unisono source needs a path: .load(directory) or .option('path', directory)")
+        self.path: str = raw["path"]
+        topics = raw.get("topics")
+        self.topics = tuple(name.strip() for name in topics.split(",")) if topics else None
+        self.start: str = raw.get("startingSeq", "earliest")
+        self.rows_max = self._count(raw, "maxRowsPerTrigger")
+        self.partitions_min = self._count(raw, "minPartitions") or 1
+        self.fail_on_loss = self._flag(raw, "failOnDataLoss")
+        if self.start not in ("earliest", "latest") and not self.start.isdigit():
+            raise MisuseError(f"startingSeq is earliest, latest or a sequence, not {self.start!r}")
+
+    @staticmethod
+    def _count(raw: Any, name: str) -> int | None:
+        text = raw.get(name)
+        if text is None:
+            return None
+        if not text.isdigit() or int(text) == 0:
+            raise MisuseError(f"{name} is a positive number, not {text!r}")
+        return int(text)
+
+    @staticmethod
+    def _flag(raw: Any, name: str) -> bool:
+        text = raw.get(name, "true").lower()
+        if text not in ("true", "false"):
+            raise MisuseError(f"{name} is true or false, not {text!r}")
+        return bool(text == "true")
+
+
+class Range(InputPartition):
+    """Rows `after` < seq <= `upto`."""
+
+    def __init__(self, after: int, upto: int) -> None:
+        super().__init__((after, upto))
+        self.after = after
+        self.upto = upto
+
+
+def split(after: int, upto: int, parts: int) -> list[Range]:
+    """Contiguous, disjoint ranges of nearly equal size that together are (after, upto]."""
+    rows = upto - after
+    parts = min(parts, rows)
+    cuts = [after + rows * i // parts for i in range(parts + 1)] if rows > 0 else []
+    return [Range(low, high) for low, high in pairwise(cuts)]
+
+
+def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in pieces, in the exact schema Spark asks for."""
+    for batch in Archive(options.path).read(part.after, part.upto, options.topics):
+        shaped = pa.RecordBatch.from_arrays(
+            [
+                column if column.type == field.type else column.cast(field.type)
+                for column, field in zip((batch.column(name) for name in target.names), target)
+            ],
+            schema=target,
+        )
+        for start in range(0, shaped.num_rows, BATCH_ROWS):
+            yield shaped.slice(start, BATCH_ROWS)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What Spark compares our batches with; columns the archive does not have are refused by name."""
+    strange = [name for name in schema.names if name not in SCHEMA.names]
+    if strange:
+        raise MisuseError(f"the archive has no column {', '.join(strange)}; it has {', '.join(SCHEMA.names)}")
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The streaming side. It frees nothing on commit: the archive's retention is nobody's offset."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._target_schema = arrow_schema(schema)
+        self._final: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        first, last = Archive(self._options.path).bounds()
+        match self._options.start:
+            case "earliest":
+                seq = first - 1
+            case "latest":
+                seq = last
+            case text:
+                seq = int(text) - 1
+        return {"v": OFFSET_VERSION, "seq": seq}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._final = Archive(self._options.path).bounds()[1]
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        at = self._seq(start)
+        first, last = Archive(self._options.path).bounds()
+        if at + 1 < first:
+            self._lost(at + 1, first - 1)
+            at = first - 1
+        head = last if self._final is None else self._final
+        if isinstance(limit, ReadMaxRows):
+            head = min(head, at + limit.max_rows)
+        return {"v": OFFSET_VERSION, "seq": max(head, at)}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {"v": OFFSET_VERSION, "seq": Archive(self._options.path).bounds()[1]}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
+        after, upto = self._seq(start), self._seq(end)
+        first, _ = Archive(self._options.path).bounds()
+        if after + 1 < first and after < upto:
+            self._lost(after + 1, min(first - 1, upto))
+            after = min(first - 1, upto)
+        return split(after, upto, self._options.partitions_min)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return rows_of(self._options, partition, self._target_schema)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to free: a restart may read the range again."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def _lost(self, first: int, last: int) -> None:
+        if self._options.fail_on_loss:
+            raise DataLossError(
+                f"rows {first} to {last} were removed by retention before they were read; "
+                "set failOnDataLoss to false to go on behind them"
+            )
+
+    @staticmethod
+    def _seq(offset: dict[str, int]) -> int:
+        if offset.get("v") != OFFSET_VERSION:
+            raise MisuseError(f"offset {offset} has an unknown version; this is version {OFFSET_VERSION}")
+        return offset["seq"]
+
+
+class BatchReader(DataSourceReader):
+    """The batch side: everything sealed now, narrowed by filters on `seq` and `topic`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._target_schema = arrow_schema(schema)
+        first, last = Archive(options.path).bounds()
+        if options.start.isdigit():
+            wanted = int(options.start)
+            if wanted < first and options.fail_on_loss:
+                raise DataLossError(f"rows {wanted} to {first - 1} were removed by retention")
+            first = max(first, wanted)
+        elif options.start == "latest":
+            raise MisuseError("a batch reads what is there: startingSeq is earliest or a sequence, not latest")
+        self._after, self._upto = first - 1, last
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for each in filters:
+            match each:
+                case EqualTo(attribute=("seq",), value=value):
+                    self._narrow(value - 1, value)
+                case GreaterThan(attribute=("seq",), value=value):
+                    self._narrow(value, self._upto)
+                case GreaterThanOrEqual(attribute=("seq",), value=value):
+                    self._narrow(value - 1, self._upto)
+                case LessThan(attribute=("seq",), value=value):
+                    self._narrow(self._after, value - 1)
+                case LessThanOrEqual(attribute=("seq",), value=value):
+                    self._narrow(self._after, value)
+                case EqualTo(attribute=("topic",), value=value) if self._options.topics is None:
+                    self._options.topics = (value,)
+                case In(attribute=("topic",), value=values) if self._options.topics is None:
+                    self._options.topics = tuple(values)
+                case _:
+                    yield each
+
+    def _narrow(self, after: int, upto: int) -> None:
+        self._after = max(self._after, after)
+        self._upto = max(min(self._upto, upto), self._after)
+
+    def partitions(self) -> Sequence[Range]:
+        # Spark wants at least one partition; an empty range reads nothing.
+        return split(self._after, self._upto, self._options.partitions_min) or [Range(self._after, self._after)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return rows_of(self._options, partition, self._target_schema)
+
+
+class UnisonoDataSource(DataSource):
+    """The data source `unisono`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "unisono"
+
+    def schema(self) -> StructType:
+        return ROWS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(Options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(Options(self.options), schema)
