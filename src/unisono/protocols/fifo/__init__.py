@@ -1,0 +1,1 @@
+"""FIFO order per publisher and topic, over any broker: the smallest complete protocol of the house."""

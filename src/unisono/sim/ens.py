@@ -1,0 +1,200 @@
+"""The simulated event notification service: topics, members, and paths that take their time.
+
+One service, three kinds of paths. `direct`: each event takes the latency between publisher and subscriber. `reorder`:
+every pair of subscriber and topic has a speed of its own, spread over decades, so events overtake each other at will
+(paper 000, section 1: "multiple paths with different lengths and latencies"). `scribe`: a rendezvous multicast tree
+(`unisono.sim.scribe`). Any of them may lose and repeat.
+
+What it keeps to: an event published after `Joined` reached the subscriber is heard unless it is lost; between `Join`
+and `Joined` it may go either way; after `Leave` nothing is heard. A crashed host loses its memberships.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from unisono.machine import Heard, Joined
+from unisono.model.ids import Address, Topic
+from unisono.sim.links import ByRegion, GilbertElliott, Latency, Loss, Sampler
+from unisono.sim.spec import Span, Spec
+
+if TYPE_CHECKING:
+    from unisono.sim.host import Host
+    from unisono.sim.world import World
+
+
+class EnsSpec(Spec, frozen=True):
+    """What the service beneath is like."""
+
+    kind: Literal["direct", "reorder", "scribe"] = "direct"
+    latency: Latency = ByRegion()
+    """`direct`: of the path from publisher to subscriber; `scribe`: of one hop between overlay nodes."""
+    fifo: bool = True
+    """`direct`: events of one publisher stay in order on their way to one subscriber."""
+    fastest_us: Span = Span(100)
+    slowest_us: Span = Span(1_000_000)
+    """`reorder`: the mean delay of a (subscriber, topic) is drawn evenly over the decades between these two."""
+    loss: Loss | None = None
+    """`direct`, `reorder`: per (subscriber, topic); `scribe`: per hop, so that a loss is felt by a whole subtree."""
+    duplicate: float = 0.0
+    nodes: int = 0
+    """`scribe`: overlay nodes besides the hosts."""
+
+
+class Paths(Protocol):
+    """How long what takes."""
+
+    def join(self, host: "Host", topic: Topic) -> int:
+        """The time until a subscription is in force."""
+        ...
+
+    def leave(self, host: "Host", topic: Topic) -> None: ...
+
+    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+        """Whom an event reaches, and after how long."""
+        ...
+
+
+class Ens:
+    """Members and deliveries; time is made by `Paths`."""
+
+    def __init__(self, world: "World", spec: EnsSpec, paths: Paths) -> None:
+        self._world = world
+        self._spec = spec
+        self.paths = paths
+        self._members: dict[Topic, dict[Address, int]] = {}  # address -> its membership; a new one after each leave
+        self._memberships = 0
+
+    def join(self, host: "Host", topic: Topic) -> None:
+        self._memberships += 1
+        answer = self.paths.join(host, topic)
+        in_force = self._world.dice("ens").randint(0, answer)
+        self._world.after(in_force, self._admit, host, topic, self._memberships, host.life)
+        self._world.after(answer, self._answer, host, topic, self._memberships)
+
+    def _admit(self, host: "Host", topic: Topic, membership: int, life: int) -> None:
+        if host.life == life and host.wants(topic):
+            self._members.setdefault(topic, {}).setdefault(host.address, membership)
+
+    def _answer(self, host: "Host", topic: Topic, membership: int) -> None:
+        if self._members.get(topic, {}).get(host.address) == membership:
+            host.receive(Joined(topic))
+
+    def leave(self, host: "Host", topic: Topic) -> None:
+        if self._members.get(topic, {}).pop(host.address, None) is not None:
+            self.paths.leave(host, topic)
+
+    def forget(self, host: "Host") -> None:
+        """The host has crashed."""
+        for topic in self._members:
+            self.leave(host, topic)
+
+    def publish(self, source: "Host", topic: Topic, message: Any, control: bool) -> None:
+        """Carries a message to everybody who is a member now, and confirms it to a source that asks for that."""
+        world, heard = self._world, Heard(topic, message, control)
+        members = self._members.get(topic, {})
+        reached = self.paths.spread(source, topic, [world.hosts[address] for address in members])
+        duplicate, dice = self._spec.duplicate, world.dice("ens")
+        for host, delay in reached:
+            membership = members[host.address]
+            world.after(delay, self._deliver, host, heard, membership)
+            if duplicate and dice.random() < duplicate:
+                world.after(delay + dice.randint(0, 2 * delay), self._deliver, host, heard, membership)
+        source.confirm_broadcast(dice.randint(0, 1_000))
+
+    def _deliver(self, host: "Host", heard: Heard, membership: int) -> None:
+        if self._members.get(heard.topic, {}).get(host.address) == membership:
+            host.receive(heard)
+
+
+class _Losses:
+    """One Gilbert-Elliott chain per key, if anything is lost at all."""
+
+    def __init__(self, world: "World", loss: Loss | None) -> None:
+        self._world = world
+        self._loss = loss
+        self._chains: dict[tuple[Any, ...], GilbertElliott] = {}
+
+    def lost(self, *key: Any) -> bool:
+        if self._loss is None:
+            return False
+        if key not in self._chains:
+            self._chains[key] = GilbertElliott(self._loss, self._world.dice("ens loss"))
+        return self._chains[key].loses()
+
+
+class DirectPaths:
+    """From each publisher straight to each subscriber."""
+
+    def __init__(self, world: "World", spec: EnsSpec) -> None:
+        self._world = world
+        self._spec = spec
+        self._losses = _Losses(world, spec.loss)
+        self._samplers: dict[tuple[Address, Address], Sampler] = {}
+        self._last: dict[tuple[Address, Address], int] = {}
+
+    def join(self, host: "Host", topic: Topic) -> int:
+        return 2 * self._draw(host, host)
+
+    def leave(self, host: "Host", topic: Topic) -> None:
+        pass
+
+    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+        reached = []
+        for host in members:
+            if self._losses.lost(host.address, topic):
+                continue
+            delay = self._draw(source, host)
+            if self._spec.fifo:
+                key = (source.address, host.address)
+                arrival = self._last[key] = max(self._world.now + delay, self._last.get(key, 0))
+                delay = arrival - self._world.now
+            reached.append((host, delay))
+        return reached
+
+    def _draw(self, source: "Host", host: "Host") -> int:
+        key = (source.address, host.address)
+        sampler = self._samplers.get(key)
+        if sampler is None:
+            latency, between = self._spec.latency, 0
+            if isinstance(latency, ByRegion):
+                between = max(latency.within_us, self._world.network.latency_between(source, host))
+            sampler = self._samplers[key] = Sampler(latency, self._world.dice("ens"), between)
+        return sampler.draw()
+
+
+class ReorderingPaths:
+    """A speed per (subscriber, topic), from `fastest_us` to `slowest_us`, and exponential delays around it."""
+
+    def __init__(self, world: "World", spec: EnsSpec) -> None:
+        self._dice = world.dice("ens")
+        self._spec = spec
+        self._losses = _Losses(world, spec.loss)
+        self._means: dict[tuple[Address, Topic], float] = {}
+
+    def join(self, host: "Host", topic: Topic) -> int:
+        return self._draw(host, topic)
+
+    def leave(self, host: "Host", topic: Topic) -> None:
+        pass
+
+    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+        return [(host, self._draw(host, topic)) for host in members if not self._losses.lost(host.address, topic)]
+
+    def _draw(self, host: "Host", topic: Topic) -> int:
+        key = (host.address, topic)
+        if key not in self._means:
+            fastest, slowest = max(1, self._spec.fastest_us), max(1, self._spec.slowest_us)
+            self._means[key] = fastest * (slowest / fastest) ** self._dice.random()
+        return round(self._dice.expovariate(1 / self._means[key]))
+
+
+def build_ens(world: "World", spec: EnsSpec) -> Ens:
+    match spec.kind:
+        case "direct":
+            return Ens(world, spec, DirectPaths(world, spec))
+        case "reorder":
+            return Ens(world, spec, ReorderingPaths(world, spec))
+        case "scribe":
+            from unisono.sim.scribe import ScribePaths
+
+            return Ens(world, spec, ScribePaths(world, spec))
