@@ -27,6 +27,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("simulate", "simulate", "Play a scenario over many seeds in virtual time and judge it."),
     Command("audit", "audit", "Is a journal, or any log of deliveries, consistent?"),
+    Command("filter", "filter", "Print the JSON lines that match a filter, like grep."),
     Command("story", "story", "One event's life, told from a journal."),
     Command("experiment", "experiment", "A paper's figure: table, picture, paper versus ours."),
     Command("bench", "bench", "Measure, and compare with the last row."),

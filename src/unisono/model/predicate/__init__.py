@@ -1,0 +1,39 @@
+"""Content predicates: the filter language, and the exact algebra of unions of boxes it is normalised to."""
+
+from unisono.model.predicate.box import ANYTHING, Box, Measure, make_box
+from unisono.model.predicate.filter import (
+    BOXES_MAX,
+    EVERY_EVENT,
+    NO_EVENT,
+    Filter,
+    flatten,
+    only,
+    spread,
+    union_of,
+)
+from unisono.model.predicate.language import parse, to_text
+from unisono.model.predicate.summary import Summary
+from unisono.model.predicate.values import EVERYTHING, MISSING, NOTHING, PRESENT, Values
+
+__all__ = [
+    "ANYTHING",
+    "BOXES_MAX",
+    "EVERYTHING",
+    "EVERY_EVENT",
+    "MISSING",
+    "NOTHING",
+    "NO_EVENT",
+    "PRESENT",
+    "Box",
+    "Filter",
+    "Measure",
+    "Summary",
+    "Values",
+    "flatten",
+    "make_box",
+    "only",
+    "parse",
+    "spread",
+    "to_text",
+    "union_of",
+]

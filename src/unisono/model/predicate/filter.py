@@ -1,0 +1,162 @@
+"""Filters: unions of boxes, closed under and, or, not; what `where=` and advertisements mean.
+
+A filter of more than BOXES_MAX boxes is refused with the count: every box costs each matching and each comparison.
+Covering by a union is co-NP complete in general, so it has a budget, and beyond it the answer is the safe "no".
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+
+from unisono.errors import MisuseError
+from unisono.model.predicate.box import ANYTHING, Box, Measure, make_box, reduced
+from unisono.model.predicate.values import ALL_KINDS, Values, check_string
+
+BOXES_MAX = 64
+_REDUCE_MAX = 512  # absorption compares all pairs: about a quarter of a second here
+_PIECES_MAX = 2_000
+_Cut = TypeVar("_Cut")
+
+
+class Filter(Struct, frozen=True):
+    """A set of events: those that lie in at least one of the boxes."""
+
+    boxes: tuple[Box, ...] = (ANYTHING,)
+
+    def matches(self, event: Mapping[str, object]) -> bool:
+        """`parse("px > 100").matches({"px": 101.2})`; nested events go through `flatten` first."""
+        return any(box.matches(event) for box in self.boxes)
+
+    def __and__(self, other: "Filter") -> "Filter":
+        met = (mine.intersect(theirs) for mine in self.boxes for theirs in other.boxes)
+        return union_of(box for box in met if box is not None)
+
+    def __or__(self, other: "Filter") -> "Filter":
+        return union_of((*self.boxes, *other.boxes))
+
+    def __invert__(self) -> "Filter":
+        rest = EVERY_EVENT
+        for box in self.boxes:
+            rest = rest & union_of(ANYTHING.minus(box))
+        return rest
+
+    def minus(self, other: "Filter") -> "Filter":
+        pieces: list[Box] = []
+        for box in self.boxes:
+            rest = _subtract(box, other.boxes, _PIECES_MAX)
+            if rest is None:
+                raise MisuseError(f"the difference needs more than {_PIECES_MAX} boxes")
+            pieces += rest
+        return union_of(pieces)
+
+    def covers(self, other: "Filter") -> bool:
+        """Whether every event of `other` is one of ours; a "no" may be wrong when the question is very large."""
+        return all(self._covers_box(box) for box in other.boxes)
+
+    def _covers_box(self, box: Box) -> bool:
+        if any(mine.covers(box) for mine in self.boxes):
+            return True
+        return _subtract(box, self.boxes, _PIECES_MAX) == []
+
+    def overlaps(self, other: "Filter") -> bool:
+        """Whether some event could match both."""
+        return any(mine.overlaps(theirs) for mine in self.boxes for theirs in other.boxes)
+
+    def measure(self, share: Measure) -> float:
+        """The share of events matched, counting nothing twice; an upper bound when the union is very tangled."""
+        total = 0.0
+        for i, box in enumerate(self.boxes):
+            pieces = _subtract(box, self.boxes[:i], _PIECES_MAX)
+            total += sum(piece.measure(share) for piece in ([box] if pieces is None else pieces))
+        return total
+
+    @property
+    def is_empty(self) -> bool:
+        """No event can ever match: a contradiction, worth a word to whoever wrote it."""
+        return not self.boxes
+
+    @property
+    def is_everything(self) -> bool:
+        return self.boxes == (ANYTHING,)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that decide, sorted."""
+        return tuple(sorted({name for box in self.boxes for name, _ in box.sides}))
+
+
+EVERY_EVENT = Filter()
+NO_EVENT = Filter(())
+
+
+def union_of(boxes: Iterable[Box]) -> Filter:
+    """A filter of these boxes, reduced; raises MisuseError when more than BOXES_MAX remain."""
+    kept = list(dict.fromkeys(boxes))
+    if len(kept) <= _REDUCE_MAX:
+        kept = reduced(kept)
+    if len(kept) > BOXES_MAX:
+        raise MisuseError(f"the filter needs a union of {len(kept)} boxes, {BOXES_MAX} is the most: split it up")
+    return Filter(tuple(kept))
+
+
+def only(attribute: str, values: Values) -> Filter:
+    """The events whose attribute lies in this set."""
+    box = make_box({attribute: values})
+    return NO_EVENT if box is None else Filter((box,))
+
+
+def flatten(event: Mapping[str, object]) -> dict[str, object]:
+    """Nested objects as dotted paths, as filters see them; NaN and broken strings are refused.
+
+    `flatten({"order": {"px": 3}})` is `{"order": {...}, "order.px": 3}`: the object itself still counts as present.
+    """
+    flat: dict[str, object] = {}
+    _flatten_into(flat, "", event)
+    return flat
+
+
+def _flatten_into(flat: dict[str, object], path: str, event: Mapping[str, object]) -> None:
+    for key, value in event.items():
+        name = path + key
+        if isinstance(value, float) and value != value:
+            raise MisuseError(f"attribute {name!r} is NaN, which equals nothing, itself included")
+        if isinstance(value, str):
+            check_string(value)
+        flat[name] = value
+        if isinstance(value, Mapping):
+            _flatten_into(flat, name + ".", value)
+
+
+def spread(attribute: str, values: Values) -> float:
+    """A measure for when nothing is known: numbers squashed around zero, strings by their first letters."""
+    numbers = sum(_squash(high[0]) - _squash(low[0]) for low, high in _intervals(values.numbers, (math.inf, 1)))
+    strings = sum(_depth(high) - _depth(low) for low, high in _intervals(values.strings, "\U0010ffff" * 4))
+    return 0.5 * numbers + 0.25 * strings + 0.05 * (values.kinds & ALL_KINDS).bit_count()
+
+
+def _intervals(cuts: tuple[_Cut, ...], top: _Cut) -> list[tuple[_Cut, _Cut]]:
+    return list(zip(cuts[::2], (*cuts[1::2], top)))
+
+
+def _squash(number: float) -> float:
+    return 0.5 + math.atan(number) / math.pi
+
+
+def _depth(text: str) -> float:
+    share, scale = 0.0, 1.0
+    for letter in text[:4]:
+        scale /= 0x110000
+        share += ord(letter) * scale
+    return min(share, 1.0)
+
+
+def _subtract(box: Box, others: Iterable[Box], pieces_max: int) -> list[Box] | None:
+    """`box` without the others, in disjoint pieces; None if that takes more than `pieces_max`."""
+    pieces = [box]
+    for other in others:
+        pieces = [rest for piece in pieces for rest in piece.minus(other)]
+        if len(pieces) > pieces_max:
+            return None
+    return pieces
