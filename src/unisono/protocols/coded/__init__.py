@@ -1,0 +1,1 @@
+"""Timely and reliable: random linear coding over any broker, repaired by gossip (thesis chapter 5)."""
