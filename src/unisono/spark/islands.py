@@ -1,0 +1,73 @@
+"""Where disorder can be: cut a trace into islands, so that each can be judged alone and the rest needs no look.
+
+Give every event a place g in any linear order. Where a subscriber goes down in g (a descent), the span between the
+two places is marked; overlapping spans merge into islands. Every inverted pair of events and every cycle of the union
+of all delivery orders lies inside one island: a cycle must cross each level downwards, over some descent. So one sort
+finds the islands, and only what lies in them is looked at closely. A bad g costs time, never truth.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+TAGGED = "island BIGINT, subscriber STRING, event STRING, position BIGINT"
+
+
+def with_reference(deliveries: DataFrame) -> DataFrame:
+    """Adds `g`: the place of the event by publication time, else by delivery time, else by mean position."""
+    keys: list[Column] = [
+        F.min(name).cast("double") for name in ("published_us", "delivered_us") if name in deliveries.columns
+    ]
+    keys.append(F.avg("position"))
+    events = deliveries.groupBy("event").agg(F.coalesce(*keys).alias("key"))
+    # The ids of a sorted frame follow the sort. They must not be computed twice: range boundaries are sampled.
+    places = events.orderBy("key", "event").select("event", F.monotonically_increasing_id().alias("g"))
+    return deliveries.join(places.localCheckpoint(), "event")
+
+
+def find_islands(placed: DataFrame) -> pa.Table:
+    """Disjoint spans `lo`..`hi` of g, ascending. Small: it has a row per island, and is made on the driver."""
+    before = Window.partitionBy("subscriber").orderBy("position")
+    spans = (
+        placed.select("g", F.lag("g").over(before).alias("from"))
+        .where("from > g")
+        .groupBy("g")
+        .agg(F.max("from").alias("hi"))
+    )
+    ordered = Window.orderBy("g")  # one partition, but of descents only
+    reach = F.max("hi").over(ordered.rowsBetween(Window.unboundedPreceding, -1))
+    starts = spans.withColumn("reach", reach).withColumn(
+        "island", F.sum((F.col("reach").isNull() | (F.col("g") > F.col("reach"))).cast("int")).over(ordered)
+    )
+    return (
+        starts.groupBy("island")
+        .agg(F.min("g").alias("lo"), F.max("hi").alias("hi"))
+        .orderBy("lo")
+        .toArrow()
+        .combine_chunks()
+    )
+
+
+def tag(placed: DataFrame, islands: pa.Table) -> DataFrame:
+    """The deliveries that lie in an island, with its number. A binary search per row, not a range join."""
+    lows: list[int] = islands.column("lo").to_pylist()
+    highs: list[int] = islands.column("hi").to_pylist()
+
+    def search(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keep, numbers = [], []
+            for row, g in enumerate(batch.column("g").to_pylist()):
+                at = bisect_right(lows, g) - 1
+                if at >= 0 and g <= highs[at]:
+                    keep.append(row)
+                    numbers.append(at)
+            kept = batch.take(pa.array(keep, pa.int64()))
+            columns = [pa.array(numbers, pa.int64()), *(kept.column(c) for c in ("subscriber", "event", "position"))]
+            yield pa.RecordBatch.from_arrays(columns, names=["island", "subscriber", "event", "position"])
+
+    return placed.select("g", "subscriber", "event", F.col("position").cast("bigint").alias("position")).mapInArrow(
+        search, TAGGED
+    )
