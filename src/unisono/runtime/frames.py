@@ -148,6 +148,8 @@ class Connection(asyncio.Protocol):
         """`admit` returns the reason to reject a hello, or None; `closed` is called once, with what went wrong."""
         self.peer: Hello | None = None
         self.error: UnisonoError | None = None
+        self.gone: asyncio.Future[None] | None = None
+        """For the owner: resolved by it when the connection is lost."""
         self._codec, self._hello, self._dialed, self._config = codec, hello, dialed, config
         self._admit, self._receive, self._closed = admit, receive, closed
         self._reader = FrameReader(config.frame_bytes_max)

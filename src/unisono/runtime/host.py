@@ -1,0 +1,373 @@
+"""The asyncio driver of one machine: take what has arrived, handle it, make it durable, perform the effects.
+
+Inputs wait in a bounded queue. One turn takes all that wait (up to `turn_inputs_max`), handles them at one moment, puts
+those that asked for `Persist` into the log by one commit, and only then performs the effects of all of them, in order.
+While the disk works the loop goes on reading, so the next commit is the larger the busier we are; nobody waits for a
+batch to fill. Inputs whose handling shows nothing to anybody (an acknowledgement trimming an outbox) are kept for the
+next commit: losing them in a crash is the same as their never having arrived.
+
+There is no task and no future per message. If the machine breaks (`InvariantError`, or any mistake of ours) or the disk
+fails, the host stops: nothing of the turn leaves, the log stays as it is, and `failed` says why.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from unisono.errors import TransportError, UnisonoError
+from unisono.machine import (
+    PERSIST,
+    Broadcast,
+    CancelTimer,
+    Deliver,
+    DurableMachine,
+    Effect,
+    Fired,
+    Join,
+    Leave,
+    Machine,
+    Refuse,
+    Restarted,
+    Send,
+    SetTimer,
+)
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.runtime.clock import Clock
+from unisono.runtime.wal import Log, Logged
+from unisono.structures.sessions import Handled
+
+logger = logging.getLogger(__name__)
+
+
+class HostConfig(Struct, frozen=True):
+    """Bounds of one host."""
+
+    turn_inputs_max: int = 2_000
+    """Inputs handled before the loop gets its turn; at 10 us each this is a pause of 20 ms."""
+    queue_max: int = 20_000
+    """Inputs waiting; beyond it links stop reading, and clients do not publish."""
+    quiet_inputs_max: int = 4_000
+    """Inputs kept back for the next commit because nobody saw anything of them."""
+
+
+class Outside(Protocol):
+    """Where effects go. Calls come from the loop, in the order of the effects, and must not block or raise."""
+
+    def send(self, to: Address, message: Any) -> None: ...
+
+    def broadcast(self, effect: Broadcast) -> None: ...
+
+    def join(self, topic: Topic) -> None: ...
+
+    def leave(self, topic: Topic) -> None: ...
+
+    def deliver(self, item: Any) -> None: ...
+
+    def refused(self, reason: str) -> None: ...
+
+    def end_turn(self) -> None:
+        """All effects of a turn have been performed."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """The host has stopped for good."""
+        ...
+
+
+class Counters(Struct):
+    """What a host has done; `status` shows it."""
+
+    inputs: int = 0
+    turns: int = 0
+    commits: int = 0
+    snapshots: int = 0
+    refused: int = 0
+    dropped: int = 0
+    failures: int = 0
+
+
+class Host:
+    """Drives one machine. Give it to the loop with `start`, feed it with `post`."""
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        outside: Outside,
+        log: Log | None = None,
+        config: HostConfig = HostConfig(),
+    ) -> None:
+        self.name = name
+        self.machine = machine
+        self.counters = Counters()
+        self.failure: Exception | None = None
+        self.clock = Clock()
+        self._outside, self._log, self._config = outside, log, config
+        self._disk = ThreadPoolExecutor(1, f"log {name}") if log is not None else None
+        self._queue: deque[Any] = deque()
+        self._quiet: list[Logged] = []
+        self._effects: list[Effect] = []
+        self._timers: dict[str, Micros] = {}
+        self._heap: list[tuple[Micros, str]] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._busy = True  # until start
+        self._stopped = False
+        self._snapshotting: asyncio.Future[None] | None = None
+        self._roomy: list[Callable[[], None]] = []
+        self._idle: list[asyncio.Future[None]] = []
+        self._last = Micros(0)
+
+    async def start(self) -> int:
+        """Restores the machine from its log; returns how many inputs were handled again."""
+        self._loop = asyncio.get_running_loop()
+        replayed = 0
+        if self._log is not None:
+            assert isinstance(self.machine, DurableMachine)
+            snapshot, inputs = self._log.recover()
+            if snapshot is not None:
+                self._last, state = snapshot
+                self.machine.restore(state)
+            for at, message in inputs:
+                self.machine.handle(message, at)
+                self._last = at
+                replayed += 1
+                if replayed % 5_000 == 0:
+                    await asyncio.sleep(0)
+            self.clock = Clock(not_before=self._last)
+            self._queue.appendleft(Restarted())
+        self._busy = False
+        self._wake()
+        return replayed
+
+    def post(self, message: Any) -> None:
+        """Hands the machine an input; it is handled in the next turn."""
+        self._queue.append(message)
+        if not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._turn)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._queue) >= self._config.queue_max
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        """Calls once when at most half of the queue is in use."""
+        self._roomy.append(callback)
+
+    async def settle(self) -> None:
+        """Returns when nothing waits and everything handled has been performed."""
+        while (self._busy or self._queue) and self.failure is None:
+            waiter = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    async def stop(self, snapshot: bool = True) -> None:
+        """Handles what has arrived, takes a snapshot and closes the log."""
+        if self.failure is None:
+            await self.settle()
+        self._stopped = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._log is not None and self._disk is not None:
+            if self._snapshotting is not None:
+                await asyncio.wait([self._snapshotting])
+            if self.failure is None:
+                if self._quiet:
+                    await self._loop.run_in_executor(self._disk, self._log.commit, self._quiet)
+                if snapshot:
+                    assert isinstance(self.machine, DurableMachine)
+                    block = self._log.begin_snapshot(self._last, self.machine.snapshot())
+                    await self._loop.run_in_executor(self._disk, self._log.finish_snapshot, block)
+            self._log.close()
+            self._disk.shutdown()
+
+    # one turn
+
+    def _wake(self) -> None:
+        if self._queue and not self._busy and not self._stopped:
+            self._busy = True
+            self._loop.call_soon(self._turn)
+        if not self._queue and not self._busy:
+            idle, self._idle = self._idle, []
+            for waiter in idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _turn(self) -> None:
+        if self._stopped:
+            return
+        try:
+            commit = self._handle_all()
+            if commit is None:
+                self._perform()
+            else:
+                assert self._log is not None
+                self._loop.run_in_executor(self._disk, self._log.commit, commit).add_done_callback(self._committed)
+                return
+        except Exception as error:  # the task boundary: a machine that broke must not take the process with it
+            self._fail(error)
+            return
+        self._end_turn()
+
+    def _handle_all(self) -> list[Logged] | None:
+        """Handles what waits; returns what must be durable before its effects, or None."""
+        now = self._last = max(self.clock.now(), self._last)
+        queue, handle, effects = self._queue, self.machine.handle, self._effects
+        quiet, visible = self._quiet, False
+        count = min(len(queue), self._config.turn_inputs_max)
+        for _ in range(count):
+            message = queue.popleft()
+            if type(message) is _Due:
+                if self._timers.get(message.key) != message.at:
+                    continue  # cancelled or moved after it came due
+                del self._timers[message.key]
+                message = Fired(message.key)
+            made = handle(message, now)
+            if self._log is not None and PERSIST in made:
+                quiet.append(Logged(now, message))
+                visible = visible or len(made) > 1
+            elif made:
+                visible = True
+            effects += made
+        self.counters.inputs += count
+        self.counters.turns += 1
+        if not quiet or not (visible or len(quiet) > self._config.quiet_inputs_max):
+            return None
+        self._quiet = []
+        return quiet
+
+    def _committed(self, done: asyncio.Future[None]) -> None:
+        if self._stopped and done.cancelled():
+            return
+        try:
+            done.result()
+            self.counters.commits += 1
+            self._perform()
+            if self._log is not None and self._log.snapshot_is_due and self._snapshotting is None:
+                self._start_snapshot(self._log)
+                return
+        except Exception as error:  # the task boundary
+            self._fail(error)
+            return
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        self._busy = False
+        if self._roomy and len(self._queue) <= self._config.queue_max // 2:
+            roomy, self._roomy = self._roomy, []
+            for callback in roomy:
+                callback()
+        self._wake()
+
+    def _perform(self) -> None:
+        effects, self._effects = self._effects, []
+        outside = self._outside
+        handled: dict[Address, Handled] = {}
+        for effect in effects:
+            if isinstance(effect, Send):
+                message = effect.message
+                # Of the acknowledgements of one turn the last says it all.
+                if type(message) is Handled and not message.resend:
+                    handled[effect.to] = message
+                else:
+                    outside.send(effect.to, message)
+            elif isinstance(effect, Broadcast):
+                outside.broadcast(effect)
+            elif isinstance(effect, Deliver):
+                outside.deliver(effect.item)
+            elif isinstance(effect, SetTimer):
+                self._set_timer(effect.key, effect.at)
+            elif isinstance(effect, CancelTimer):
+                self._timers.pop(effect.key, None)
+            elif isinstance(effect, Join):
+                outside.join(effect.topic)
+            elif isinstance(effect, Leave):
+                outside.leave(effect.topic)
+            elif isinstance(effect, Refuse):
+                self.counters.refused += 1
+                outside.refused(effect.reason)
+        for to, acknowledgement in handled.items():
+            outside.send(to, acknowledgement)
+        outside.end_turn()
+
+    def _start_snapshot(self, log: Log) -> None:
+        """The state is read and the next segment opened before another input is handled; the rest goes on beside."""
+        assert isinstance(self.machine, DurableMachine)
+        state, at = self.machine.snapshot(), self._last
+        begun = self._loop.run_in_executor(self._disk, log.begin_snapshot, at, state)
+        begun.add_done_callback(self._snapshot_begun)
+
+    def _snapshot_begun(self, begun: asyncio.Future[bytes]) -> None:
+        try:
+            block = begun.result()
+        except Exception as error:  # the task boundary
+            self._fail(error)
+            return
+        assert self._log is not None
+        self._snapshotting = self._loop.run_in_executor(None, self._log.finish_snapshot, block)
+        self._snapshotting.add_done_callback(self._snapshot_finished)
+        self._end_turn()
+
+    def _snapshot_finished(self, finished: asyncio.Future[None]) -> None:
+        self._snapshotting = None
+        error = finished.exception()
+        if error is not None:
+            self._fail(error if isinstance(error, Exception) else TransportError(str(error)))
+        else:
+            self.counters.snapshots += 1
+
+    def _fail(self, error: Exception) -> None:
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.counters.failures += 1
+        self._stopped = True
+        self.counters.dropped += len(self._queue)
+        self._queue.clear()
+        self._effects.clear()
+        logger.error("%s has stopped: %s", self.name, error, exc_info=not isinstance(error, UnisonoError))
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._outside.failed(error)
+
+    # timers
+
+    def _set_timer(self, key: str, at: Micros) -> None:
+        self._timers[key] = at
+        heapq.heappush(self._heap, (at, key))
+        if self._heap[0] == (at, key):
+            self._arm()
+        if len(self._heap) > 64 + 2 * len(self._timers):  # moved and cancelled timers leave their old places behind
+            self._heap = [(when, name) for name, when in self._timers.items()]
+            heapq.heapify(self._heap)
+
+    def _arm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = max(0, self._heap[0][0] - self.clock.now()) / 1e6
+        self._alarm = self._loop.call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self.clock.now()
+        while self._heap and self._heap[0][0] <= now:
+            at, key = heapq.heappop(self._heap)
+            if self._timers.get(key) == at:
+                self.post(_Due(key, at))
+        if self._heap:
+            self._arm()
+
+
+class _Due(Struct, frozen=True):
+    """A timer that has come due, unless it is cancelled or moved before its turn."""
+
+    key: str
+    at: Micros

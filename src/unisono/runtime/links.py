@@ -1,0 +1,234 @@
+"""Who is reachable over which connection: dialing, accepting, reconnecting, and letters to addresses.
+
+A process has one `Links`. Hosts of the process are attached under their addresses and get letters by a plain call;
+peers are dialed and kept connected (pauses double up to `redial_s_max`), or connect to us. A letter goes to the address
+itself, or else to the party that owns it: `c7/2` belongs to the client `c7`. Letters to nobody are dropped and counted:
+sessions between nodes and the requests of clients are sent again until answered, so a link may lose, and only they know
+what is worth keeping.
+
+Reading from a connection stops while a host it feeds is full; that is how a slow machine slows those who talk to it.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from unisono.errors import PeerError, TransportError, UnisonoError
+from unisono.model.ids import Address
+from unisono.runtime.frames import Codec, Connection, Hello, Letter, WireConfig
+
+logger = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Somebody in this process who gets letters: a host."""
+
+    def post(self, message: Any) -> None: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def when_roomy(self, callback: Callable[[], None]) -> None: ...
+
+
+class LinksConfig(Struct, frozen=True):
+    """Pace of reconnecting and bounds of connections."""
+
+    redial_s_min: float = 0.05
+    redial_s_max: float = 2.0
+    connections_max: int = 10_000
+    """Accepted connections; further ones are closed at once."""
+    wire: WireConfig = WireConfig()
+
+
+class LinkCounters(Struct):
+    """What the links of a process have done."""
+
+    received: int = 0
+    sent: int = 0
+    to_nobody: int = 0
+    forged: int = 0
+    closed: int = 0
+
+
+def owner(address: Address) -> Address:
+    """The party an address belongs to: what is before the first slash."""
+    return Address(address.partition("/")[0])
+
+
+class Links:
+    """All connections of one process."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        codec: Codec,
+        admit: Callable[[Hello], str | None],
+        sender: Callable[[Any], Address | None],
+        up: Callable[[Hello], None],
+        down: Callable[[Hello, UnisonoError | None], None],
+        config: LinksConfig = LinksConfig(),
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`admit` gives the reason to reject a party; `sender` says who a message claims to be from."""
+        self.counters = LinkCounters()
+        self._hello, self._codec, self._config = hello, codec, config
+        self._admit, self._sender, self._up, self._down = admit, sender, up, down
+        self._server_tls, self._client_tls = server_tls, client_tls
+        self._routes: dict[Address, Sink | Connection] = {}
+        self._connections: dict[Connection, None] = {}
+        self._dialing: dict[Address, asyncio.Task[None]] = {}
+        self._server: asyncio.Server | None = None
+        self._dice = random.Random()  # only spreads reconnects in time
+        self._closing = False
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accepts parties; returns the port (useful when asked for port 0)."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._accepted, host, port, ssl=self._server_tls)
+        except OSError as error:
+            raise TransportError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        chosen: int = self._server.sockets[0].getsockname()[1]
+        return chosen
+
+    def attach(self, address: Address, sink: Sink) -> None:
+        self._routes[address] = sink
+
+    def detach(self, address: Address) -> None:
+        self._routes.pop(address, None)
+
+    def dial(self, peer: Address, host: str, port: int) -> None:
+        """Connects to a peer and stays connected until `hang_up` or `close`."""
+        if peer not in self._dialing:
+            self._dialing[peer] = asyncio.create_task(self._keep_dialing(peer, host, port), name=f"dial {peer}")
+
+    def hang_up(self, peer: Address) -> None:
+        task = self._dialing.pop(peer, None)
+        if task is not None:
+            task.cancel()
+
+    def is_up(self, address: Address) -> bool:
+        return address in self._routes
+
+    def parties(self) -> Iterable[Hello]:
+        return [connection.peer for connection in self._connections if connection.peer is not None]
+
+    def send(self, to: Address, message: Any) -> None:
+        route = self._routes.get(to)
+        if route is None:
+            route = self._routes.get(owner(to))
+            if route is None:
+                self.counters.to_nobody += 1
+                return
+        self.counters.sent += 1
+        if isinstance(route, Connection):
+            route.post(Letter(to, message))
+        else:
+            route.post(message)
+
+    async def close(self) -> None:
+        self._closing = True
+        for task in self._dialing.values():
+            task.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.close()
+        if self._dialing:
+            await asyncio.wait(list(self._dialing.values()))
+        self._dialing.clear()
+
+    # connections
+
+    def _accepted(self) -> Connection:
+        return self._make(dialed=False)
+
+    def _make(self, dialed: bool) -> Connection:
+        connection = Connection(
+            self._codec, self._hello, dialed, self._introduced, self._receive, self._lost, self._config.wire
+        )
+        if dialed:
+            connection.gone = asyncio.get_running_loop().create_future()
+        return connection
+
+    async def _keep_dialing(self, peer: Address, host: str, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        pause = self._config.redial_s_min
+        while not self._closing:
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: self._make(dialed=True), host, port, ssl=self._client_tls
+                )
+            except OSError as error:  # includes TLS failures
+                logger.debug("%s at %s:%s: %s", peer, host, port, error)
+            else:
+                assert connection.gone is not None
+                try:
+                    await connection.gone
+                finally:
+                    connection.close()
+                if connection.peer is not None:
+                    pause = self._config.redial_s_min
+            await asyncio.sleep(pause * (0.5 + self._dice.random()))
+            pause = min(2 * pause, self._config.redial_s_max)
+
+    def _introduced(self, connection: Connection, hello: Hello) -> str | None:
+        if len(self._connections) >= self._config.connections_max:
+            return "too many connections"
+        reason = self._admit(hello)
+        if reason is not None:
+            return reason
+        for address in hello.addresses:
+            held = self._routes.get(address)
+            if isinstance(held, Connection):
+                held.close(TransportError(f"{address} has connected again"))
+            elif held is not None:
+                return f"{address} is not yours"
+        self._connections[connection] = None
+        for address in hello.addresses:
+            self._routes[address] = connection
+        # Not now: our own hello leaves first.
+        asyncio.get_running_loop().call_soon(self._up, hello)
+        return None
+
+    def _receive(self, connection: Connection, letters: list[Letter[Any]]) -> None:
+        assert connection.peer is not None
+        addresses = connection.peer.addresses
+        self.counters.received += len(letters)
+        routes = self._routes
+        filled: Sink | None = None
+        for letter in letters:
+            claimed = self._sender(letter.message)
+            if claimed is not None and claimed not in addresses and owner(claimed) not in addresses:
+                self.counters.forged += 1
+                connection.close(PeerError(f"{', '.join(addresses)} speaks in the name of {claimed}"))
+                return
+            sink = routes.get(letter.to)
+            if sink is None or isinstance(sink, Connection):
+                self.counters.to_nobody += 1
+                continue
+            sink.post(letter.message)
+            filled = sink
+        if filled is not None and filled.is_full:
+            connection.pause_reading()
+            filled.when_roomy(connection.resume_reading)
+
+    def _lost(self, connection: Connection, error: UnisonoError | None) -> None:
+        self.counters.closed += 1
+        if connection.gone is not None and not connection.gone.done():
+            connection.gone.set_result(None)
+        if self._connections.pop(connection, self) is self:
+            return  # never introduced
+        assert connection.peer is not None
+        for address in connection.peer.addresses:
+            if self._routes.get(address) is connection:
+                del self._routes[address]
+        if not self._closing:
+            self._down(connection.peer, error)
