@@ -29,6 +29,7 @@ COMMANDS = (
     Command("audit", "audit", "Is a journal, or any log of deliveries, consistent?"),
     Command("filter", "filter", "Print the JSON lines that match a filter, like grep."),
     Command("story", "story", "One event's life, told from a journal."),
+    Command("plan", "plan", "Groups, and where homes should live, from subscriptions."),
     Command("experiment", "experiment", "A paper's figure: table, picture, paper versus ours."),
     Command("bench", "bench", "Measure, and compare with the last row."),
     Command("doctor", "doctor", "What is installed, reachable, broken."),

@@ -1,0 +1,74 @@
+"""`unisono plan`: what a set of subscriptions means for order, and where things should live."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from unisono.model.deployment import load_deployment
+from unisono.planning.files import read_subscriptions
+from unisono.planning.groups import GroupPlan, plan_groups
+
+plan = typer.Typer(no_args_is_help=True, help="Plan groups and placement from subscriptions and rates.")
+
+
+@plan.callback()
+def _plan() -> None:
+    """Plan from files of subscriptions."""
+
+
+@plan.command()
+def groups(
+    file: Annotated[Path, typer.Argument(help="Subscriptions: .csv, .jsonl or .parquet with subscriber and topic.")],
+    shared: Annotated[int, typer.Option(min=1, help="Subscribers that two topics must share: 2 total, 1 causal.")] = 2,
+    deployment: Annotated[Path | None, typer.Option(help="Show which of its nodes a topic's requests visit.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many of the largest groups to print.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+) -> None:
+    """Sequencing groups: what each topic must be ordered against, how large timestamps get, which nodes are visited.
+
+    Example: unisono plan groups subscriptions.csv --deployment deployment.toml
+    """
+    found = plan_groups(read_subscriptions(file), shared, load_deployment(deployment) if deployment else None)
+    if as_json:
+        typer.echo(msgspec.json.encode(to_json(found)))
+        return
+    console = Console()
+    table = Table(title=f"{len(found.groups)} topics, {found.subscribers} subscribers")
+    for title in ("topic", "subscribers", "group", "ordered against", "nodes visited"):
+        table.add_column(title, justify="right" if title in ("subscribers", "group") else "left")
+    for group in found.groups[:top]:
+        against = ", ".join(group.members[:5]) + (" …" if len(group.members) > 5 else "")
+        table.add_row(group.topic, str(group.subscribers), str(group.size), against, " → ".join(group.nodes))
+    console.print(table)
+    if found.groups:
+        console.print(
+            f"group size: mean {found.mean_size:.1f}, deviation {found.std_size:.1f}; "
+            f"a full timestamp: mean {found.bytes_full:.0f} bytes"
+        )
+
+
+def to_json(found: GroupPlan) -> dict[str, object]:
+    """The stable shape of `plan groups --json`."""
+    return {
+        "topics": len(found.groups),
+        "subscribers": found.subscribers,
+        "subscriptions": found.subscriptions,
+        "shared": found.shared_min,
+        "mean_size": found.mean_size if found.groups else 0.0,
+        "std_size": found.std_size if found.groups else 0.0,
+        "bytes_full": found.bytes_full if found.groups else 0.0,
+        "groups": [
+            {
+                "topic": group.topic,
+                "subscribers": group.subscribers,
+                "size": group.size,
+                "members": group.members,
+                "nodes": group.nodes,
+            }
+            for group in found.groups
+        ],
+    }
