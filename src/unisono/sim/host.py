@@ -21,6 +21,7 @@ from unisono.machine import (
     CancelTimer,
     Deliver,
     DurableMachine,
+    Effect,
     Fired,
     Gap,
     Heard,
@@ -97,6 +98,8 @@ class Host:
         """What the world has planned for the moment after the next crash: mostly a restart."""
         self.on_deliver: Callable[[Any], None] | None = None
         """The application: sees every item the machine delivers; may call `publish` and the like."""
+        self.on_effect: Callable[[Effect], None] | None = None
+        """An observer of every effect performed; stages write records with it that only their protocol knows."""
         self.subscribed: dict[Topic, int] = {}  # topic -> base, as the machine said
         self.disk = Disk()
         self._build = build
@@ -104,7 +107,7 @@ class Host:
         self._snapshot_every = snapshot_every
         self._timers: dict[str, int] = {}
         self._timer_count = 0
-        self._joining: dict[Topic, None] = {}
+        self._joining: dict[Topic, int | None] = {}  # asked for at the ENS; since when it is in force
         self._position = 0
         self._sequence = 0
         self._pauses = 0
@@ -208,6 +211,8 @@ class Host:
             return
         if self.world.trace:
             self.world.note("arrive", self.name, note=type(message).__name__)
+        if isinstance(message, Joined) and message.topic in self._joining:
+            self._joining[message.topic] = self.world.now
         if self._service is None and not self._pauses and not self._waiting:
             self._handle(message)
             return
@@ -265,6 +270,8 @@ class Host:
             if self.effects == self.crash_at:
                 self.crash()
                 return
+            if self.on_effect is not None:
+                self.on_effect(effect)
             match effect:
                 case Send(to=to, message=inner):
                     if self.world.trace:
@@ -312,7 +319,10 @@ class Host:
                 )  # fmt: skip
             case Joined(topic=topic, base=base):
                 self.subscribed[topic] = base
-                note("subscribe", me, subscriber=me, topic=self.world.topic_name(topic), number=base)
+                note(
+                    "subscribe", me, subscriber=me, topic=self.world.topic_name(topic), number=base,
+                    published_us=self._joining.get(topic),
+                )  # fmt: skip
             case Gap(topic=topic, first=first, last=last, reason=reason):
                 note(
                     "gap", me, subscriber=me, topic=self.world.topic_name(topic), number=first, last_number=last,

@@ -1,13 +1,15 @@
-"""FIFO: what one publisher says on one topic is heard in the order it was said, or reported missing.
+"""FIFO: what one publisher says, on whatever topics, is heard in the order it was said, or reported missing.
 
-The publisher half numbers events per topic from 1. The subscriber half delivers the next number of each stream (topic,
-publisher) and holds back what is early. A wait ends `deadline_us` after the longest held event of the stream arrived:
-the numbers before it are reported in a `Gap` and never delivered afterwards. At `held_max` the longest wait ends
-at once.
+The publisher half numbers its events from 1 over all topics; each event names the number before it on every topic of
+its publisher. So a subscriber, whatever it subscribes to, knows which event comes just before: the highest of those
+numbers over its own topics. It holds back what is early. A wait ends `deadline_us` after the event that waits longest
+arrived: what is missing before it is reported in `Gap`s, numbers of the publisher, and never delivered afterwards. At
+`held_max` the longest wait ends at once.
 
-Assumes nothing of the broker but that numbers are not forged: it may lose, repeat and reorder. A subscriber that comes
-late cannot know whether the numbers before the first one it hears are lost, late or older than its subscription; it
-waits for them and reports them like any others. Publishers that start anew must use a new name.
+Assumes of the broker only that numbers are not forged: it may lose, repeat and reorder. A loss is noticed by what comes
+after it; the last event of a publisher can be lost in silence. A subscriber that comes late cannot know whether what
+precedes the first event it hears is lost, late, or older than its subscription: it waits for it once per publisher, and
+reports it. A publisher that starts anew must use a new name. Price: an entry per topic of the publisher in each event.
 """
 
 from typing import Any, assert_never
@@ -46,27 +48,35 @@ class FifoConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Numbered(Struct, frozen=True, tag=True):
-    """The `number`-th message of `source` on its topic."""
+    """The `number`-th event of `source`; `before` has the last number before it on each topic that has one."""
 
     source: Address
     number: int
+    before: dict[Topic, int]
     message: Any
 
 
 FifoMessage = Publish | Subscribe | Unsubscribe | Heard | Joined | Fired
 
 
-class _Stream:
-    """What one publisher says on one topic."""
+class _Held(Struct):
+    """An event that is early."""
 
-    __slots__ = ("held", "next")
+    topic: Topic
+    arrived: Micros
+    before: dict[Topic, int]
+    message: Any
+    control: bool
+
+
+class _Stream:
+    """What one publisher says."""
+
+    __slots__ = ("done", "held")
 
     def __init__(self) -> None:
-        self.next = 1
-        self.held: dict[int, tuple[Micros, Any]] = {}  # number -> (arrived at, message), in order of arrival
-
-    def oldest(self) -> Micros:
-        return next(iter(self.held.values()))[0]
+        self.done = 0  # the highest number delivered or given up
+        self.held: dict[int, _Held] = {}  # by number, in order of arrival
 
 
 class FifoMachine:
@@ -75,24 +85,26 @@ class FifoMachine:
     def __init__(self, me: Address, config: FifoConfig = FifoConfig()) -> None:
         self._me = me
         self._config = config
-        self._issued: dict[Topic, int] = {}
+        self._issued = 0
+        self._last: dict[Topic, int] = {}  # our last number on each topic
         self._joined: dict[Topic, bool] = {}  # False: asked for, not yet in force
-        self._streams: dict[tuple[Topic, Address], _Stream] = {}
+        self._streams: dict[Address, _Stream] = {}
         self._held = 0
 
     def handle(self, message: FifoMessage, now: Micros) -> list[Effect]:
         match message:
             case Publish(topic=topic, message=inner, request=request, control=control):
-                number = self._issued[topic] = self._issued.get(topic, 0) + 1
-                return [Broadcast(topic, Numbered(self._me, number, inner), control), Deliver(Accepted(request))]
+                self._issued += 1
+                numbered = Numbered(self._me, self._issued, dict(self._last), inner)
+                self._last[topic] = self._issued
+                return [Broadcast(topic, numbered, control), Deliver(Accepted(request))]
             case Heard():
                 return self._hear(message, now)
             case Fired(key=key):
-                head, _, source = key.partition(" ")
-                stream_key = (Topic(int(head)) if head.isdecimal() else Topic(-1), Address(source))
-                if stream_key not in self._streams:
-                    return [Refuse(f"no timer {key!r} was set")]
-                return self._give_up(*stream_key, self._streams[stream_key])
+                stream = self._streams.get(Address(key))
+                if stream is None or not stream.held:
+                    return [Refuse(f"no timer {key!r} is set")]
+                return self._give_up(Address(key), stream)
             case Subscribe(topics=topics):
                 return self._subscribe(topics)
             case Joined(topic=topic):
@@ -101,13 +113,13 @@ class FifoMachine:
                 self._joined[topic] = True
                 return [Deliver(message)]
             case Unsubscribe(topics=topics):
-                return [effect for topic in topics if topic in self._joined for effect in self._leave(topic)]
+                return self._unsubscribe([topic for topic in dict.fromkeys(topics) if topic in self._joined])
             case _:
                 assert_never(message)
 
     def _subscribe(self, topics: tuple[Topic, ...]) -> list[Effect]:
         effects: list[Effect] = []
-        for topic in topics:
+        for topic in dict.fromkeys(topics):
             if topic not in self._joined:
                 self._joined[topic] = False
                 effects.append(Join(topic))
@@ -115,64 +127,76 @@ class FifoMachine:
                 effects.append(Deliver(Joined(topic)))
         return effects
 
-    def _leave(self, topic: Topic) -> list[Effect]:
-        effects: list[Effect] = [Leave(topic)]
-        del self._joined[topic]
-        for key in [key for key in self._streams if key[0] == topic]:
-            stream = self._streams.pop(key)
+    def _unsubscribe(self, topics: list[Topic]) -> list[Effect]:
+        """What was held back for the topics is dropped, and what waited for them waits no longer."""
+        effects: list[Effect] = [Leave(topic) for topic in topics]
+        for topic in topics:
+            del self._joined[topic]
+        for source, stream in self._streams.items():
             if stream.held:
-                self._held -= len(stream.held)
-                effects.append(CancelTimer(f"{topic} {key[1]}"))
+                for number in [number for number, held in stream.held.items() if held.topic not in self._joined]:
+                    del stream.held[number]
+                    self._held -= 1
+                effects += self._release(source, stream)
         return effects
 
     def _hear(self, heard: Heard, now: Micros) -> list[Effect]:
-        topic, numbered = heard.topic, heard.message
-        if topic not in self._joined:
-            return [Refuse(f"topic {topic} was not asked for")]
-        if not isinstance(numbered, Numbered) or numbered.number < 1:
+        numbered = heard.message
+        if heard.topic not in self._joined:
+            return [Refuse(f"topic {heard.topic} was not asked for")]
+        if not isinstance(numbered, Numbered) or any(not 0 < n < numbered.number for n in numbered.before.values()):
             return [Refuse(f"no numbered event: {numbered!r:.80}")]
-        stream = self._streams.get((topic, numbered.source))
+        stream = self._streams.get(numbered.source)
         if stream is None:
-            stream = self._streams[topic, numbered.source] = _Stream()
-        number = numbered.number
-        if number < stream.next or number in stream.held:
+            stream = self._streams[numbered.source] = _Stream()
+        if numbered.number <= stream.done or numbered.number in stream.held:
             return []
-        if number == stream.next and not stream.held:  # the common case, without the detour through `held`
-            stream.next += 1
-            return [Deliver(Heard(topic, numbered.message, heard.control, number))]
-        waited = bool(stream.held)
-        stream.held[number] = (now, numbered.message)
+        if not stream.held and self._is_next(numbered.before, stream):
+            stream.done = numbered.number
+            return [Deliver(Heard(heard.topic, numbered.message, heard.control))]
+        stream.held[numbered.number] = _Held(heard.topic, now, numbered.before, numbered.message, heard.control)
         self._held += 1
-        effects = self._release(topic, numbered.source, stream, waited)
+        effects = self._release(numbered.source, stream)
         if self._held > self._config.held_max:
-            (topic, source), longest = min(
-                ((key, stream) for key, stream in self._streams.items() if stream.held),
-                key=lambda item: item[1].oldest(),
-            )
-            effects += self._give_up(topic, source, longest)
+            waiting = ((source, stream) for source, stream in self._streams.items() if stream.held)
+            source, longest = min(waiting, key=lambda item: next(iter(item[1].held.values())).arrived)
+            effects += self._give_up(source, longest)
         return effects
 
-    def _release(self, topic: Topic, source: Address, stream: _Stream, waited: bool) -> list[Effect]:
+    def _is_next(self, before: dict[Topic, int], stream: _Stream) -> bool:
+        return all(number <= stream.done for topic, number in before.items() if topic in self._joined)
+
+    def _release(self, source: Address, stream: _Stream) -> list[Effect]:
         """Delivers what is next, and keeps one timer while anything is held: for the event that waits longest."""
         effects: list[Effect] = []
-        while stream.next in stream.held:
-            _, message = stream.held.pop(stream.next)
-            effects.append(Deliver(Heard(topic, message, number=stream.next)))
-            stream.next += 1
-        self._held -= len(effects)
-        if stream.held and (effects or not waited):
-            effects.append(SetTimer(f"{topic} {source}", Micros(stream.oldest() + self._config.deadline_us)))
-        elif waited and not stream.held:
-            effects.append(CancelTimer(f"{topic} {source}"))
+        while stream.held:
+            lowest = min(stream.held)
+            if not self._is_next(stream.held[lowest].before, stream):
+                break
+            effects.append(self._deliver(lowest, stream))
+        if stream.held:
+            longest = next(iter(stream.held.values())).arrived
+            effects.append(SetTimer(source, Micros(longest + self._config.deadline_us)))
+        else:
+            effects.append(CancelTimer(source))
         return effects
 
-    def _give_up(self, topic: Topic, source: Address, stream: _Stream) -> list[Effect]:
-        """Ends the wait of the longest held event: every number missing before it is reported."""
+    def _deliver(self, number: int, stream: _Stream) -> Deliver:
+        held = stream.held.pop(number)
+        stream.done = number
+        self._held -= 1
+        return Deliver(Heard(held.topic, held.message, held.control))
+
+    def _give_up(self, source: Address, stream: _Stream) -> list[Effect]:
+        """Ends the wait of the event held longest: what is missing before it is reported, topic by topic."""
         effects: list[Effect] = []
-        longest = next(iter(stream.held), 0)
+        longest = next(iter(stream.held))
         while longest in stream.held:
-            first, stream.next = stream.next, min(stream.held)
-            if first < stream.next:
-                effects.append(Deliver(Gap(topic, first, stream.next - 1, f"of publisher {source}: not heard in time")))
-            effects += self._release(topic, source, stream, waited=True)
-        return effects
+            lowest = min(stream.held)
+            for topic, number in stream.held[lowest].before.items():
+                if topic in self._joined and number > stream.done:
+                    effects.append(
+                        Deliver(Gap(topic, stream.done + 1, number, f"publisher {source}: not heard in time"))
+                    )
+            effects.append(self._deliver(lowest, stream))
+        return effects + self._release(source, stream)
