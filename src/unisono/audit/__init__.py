@@ -8,7 +8,21 @@ for verdict in judge(read("run.jsonl")):
 
 from unisono.audit.files import read, scan, write_jsonl
 from unisono.audit.judges import JUDGES, judge, judge_trace
+from unisono.audit.metrics import measure
+from unisono.audit.story import Story, tell
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict
 
-__all__ = ["JUDGES", "Trace", "Verdict", "judge", "judge_trace", "read", "scan", "write_jsonl"]
+__all__ = [
+    "JUDGES",
+    "Story",
+    "Trace",
+    "Verdict",
+    "judge",
+    "judge_trace",
+    "measure",
+    "read",
+    "scan",
+    "tell",
+    "write_jsonl",
+]

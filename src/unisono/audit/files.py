@@ -19,7 +19,7 @@ _TEXTS = ("who", "subscriber", "event", "topic", "publisher", "peer", "note")
 _NEEDED = {
     "deliver": ("subscriber", "event", "position"),
     "tag": ("subscriber", "event"),
-    "gap": ("subscriber", "topic", "number"),
+    "gap": ("subscriber",),
     "publish": ("event",),
     "timestamp": ("event", "topic", "number"),
     "subscribe": ("subscriber",),
@@ -104,11 +104,15 @@ def _lines(file: IO[bytes], name: str, line: int) -> Iterator[Record]:
                 records = _record.decode_lines(b"".join(lines))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 records = []
-            if len(records) != len(lines):  # a problem, or a blank line: find it
-                records = [_decode(text, f"{name}, line {line + i + 1}") for i, text in enumerate(lines)]
-            for record in records:
+            if len(records) == len(lines):
+                for record in records:
+                    line += 1
+                    yield check(record, name, "line", line)
+                continue
+            for text in lines:  # one by one, to find the line with the problem; blank lines are none
                 line += 1
-                yield check(record, name, "line", line)
+                if text.strip():
+                    yield check(_decode(text, f"{name}, line {line}"), name, "line", line)
 
 
 def _decode(text: bytes, where: str) -> Record:
@@ -118,7 +122,7 @@ def _decode(text: bytes, where: str) -> Record:
         return _decode_foreign(text, where, problem)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
-        raise FormatError(where, f"{cut}{problem}" if text.strip() else "the line is blank") from None
+        raise FormatError(where, f"{cut}{problem}") from None
 
 
 def _decode_foreign(text: bytes, where: str, problem: msgspec.ValidationError) -> Record:

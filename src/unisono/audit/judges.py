@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from unisono.audit.causal import judge_causal
+from unisono.audit.complete import judge_complete
+from unisono.audit.deadline import judge_deadline
+from unisono.audit.fifo import judge_fifo
 from unisono.audit.once import judge_exactly_once
 from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
 from unisono.audit.trace import Trace
@@ -16,7 +20,11 @@ JUDGES: Mapping[str, Judge] = {
     "pairwise-order": judge_pairwise,
     "local-order": judge_local,
     "acyclic": judge_acyclic,
+    "fifo": judge_fifo,
+    "causal": judge_causal,
     "exactly-once": judge_exactly_once,
+    "complete": judge_complete,
+    "deadline": judge_deadline,
 }
 
 

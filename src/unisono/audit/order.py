@@ -4,7 +4,7 @@ If the union of all delivery orders is acyclic, one order explains every stream 
 work beyond that one graph pass happens inside its knots.
 """
 
-from unisono.audit.inversions import Inversions, count_inversions
+from unisono.audit.inversions import count_inversions
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, passed
 
@@ -26,7 +26,7 @@ def judge_pairwise(trace: Trace) -> Verdict:
     """No two subscribers have two common events in opposite order. Violations: distinct inverted pairs of events."""
     pairs = 0
     best: tuple[int, int] | None = None
-    for found in inversions_by_knot(trace):
+    for found in trace.inversions:
         pairs += found.pairs
         best = best or found.example
     return _pair_verdict(trace, "pairwise-order", pairs, best)
@@ -53,21 +53,6 @@ def judge_local(trace: Trace) -> Verdict:
             pairs += found.pairs
             best = best or found.example
     return _pair_verdict(trace, "local-order", pairs, best)
-
-
-def inversions_by_knot(trace: Trace) -> list[Inversions]:
-    knots = trace.union.knots
-    knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
-    parts: list[list[list[int]]] = [[] for _ in knots]
-    for stream in trace.streams:
-        own: dict[int, list[int]] = {}
-        for event in stream.events:
-            knot = knot_of.get(event)
-            if knot is not None:
-                own.setdefault(knot, []).append(event)
-        for knot, events in own.items():
-            parts[knot].append(events)
-    return [count_inversions(knot, part) for knot, part in zip(knots, parts)]
 
 
 def _pair_verdict(trace: Trace, judge: str, pairs: int, example: tuple[int, int] | None) -> Verdict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
+from unisono.audit.inversions import Inversions, count_inversions
 from unisono.audit.union import Union, unite
 from unisono.model.journal import Header, Journal, Record
 
@@ -110,9 +111,34 @@ class Trace:
         return unite(len(self.events), [stream.events for stream in self.streams])
 
     @cached_property
+    def inversions(self) -> list[Inversions]:
+        """Per knot: an inverted pair lies inside one, so only knots are searched."""
+        knots = self.union.knots
+        knot_of = {event: i for i, knot in enumerate(knots) for event in knot}
+        parts: list[list[list[int]]] = [[] for _ in knots]
+        for stream in self.streams:
+            own: dict[int, list[int]] = {}
+            for event in stream.events:
+                knot = knot_of.get(event)
+                if knot is not None:
+                    own.setdefault(knot, []).append(event)
+            for knot, events in own.items():
+                parts[knot].append(events)
+        return [count_inversions(knot, part) for knot, part in zip(knots, parts)]
+
+    @cached_property
     def places(self) -> list[dict[int, int]]:
         """Per stream: event -> index in the stream. Built only when a witness is needed."""
         return [{event: i for i, event in enumerate(stream.events)} for stream in self.streams]
+
+    @cached_property
+    def authors(self) -> dict[str, tuple[str, int]]:
+        """Event name -> its publisher and place among that publisher's events, from any record that tells."""
+        authors: dict[str, tuple[str, int]] = {}
+        for record in self.records:
+            if record.publisher_seq is not None and record.publisher is not None and record.event is not None:
+                authors[record.event] = (record.publisher, record.publisher_seq)
+        return authors
 
     @cached_property
     def published_us(self) -> dict[str, int]:

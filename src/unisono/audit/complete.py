@@ -1,0 +1,214 @@
+"""`complete`: nothing is lost on a stable subscription without a gap notice, and nothing is stuck.
+
+**A full journal** (subscribe records, and publish or timestamp records). A subscription is stable from its `subscribe`
+record to the end of the journal: it was not ended, and its process is not down at the end. Owed is every number of the
+topic above the base, and every accepted event without a number that was published after the `subscribe` record (in a
+journal without outcomes: every published event; refused and unknown ones are never owed). A `subscribe` record with
+`published_us` does not owe what was published before that moment. A debt is settled by a notification (tagged or not),
+by a gap notice, by a void, or by a `stalled` notice with no delivery of that topic after it. If the journal has an
+`end` record, all debts count; else only the holes: numbers below one the subscriber was notified of later.
+
+**A plain file** with `topic` and either `number` or `publisher` and `publisher_seq`: owed is what anybody was notified
+of on the same topic (by the same publisher) between the first and the last number the subscriber was notified of.
+"""
+
+from dataclasses import dataclass, field
+
+from unisono.audit.trace import Trace
+from unisono.audit.verdict import Verdict, failed, passed
+from unisono.model.journal import Record
+
+JUDGE = "complete"
+
+
+@dataclass(slots=True)
+class _Account:
+    """One subscriber's subscription to one topic, and what settles its debts."""
+
+    since: int
+    process: str
+    base: int
+    published_from_us: int | None
+    highest: int = 0
+    stalled: bool = False
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Book:
+    """Everything the journal says about who is owed what."""
+
+    accounts: dict[tuple[str, str], _Account] = field(default_factory=dict)
+    down: dict[str, None] = field(default_factory=dict)
+    notified: dict[str, dict[str, None]] = field(default_factory=dict)  # subscriber -> events, delivered or given up
+    arrived: dict[tuple[str, str], int] = field(default_factory=dict)
+    published: dict[str, tuple[int, str]] = field(default_factory=dict)  # event -> row, topic
+    outcomes: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, dict[int, str]] = field(default_factory=dict)  # topic -> number -> event
+    number_of: dict[str, int] = field(default_factory=dict)
+    voids: dict[tuple[str, int], None] = field(default_factory=dict)
+    has_end: bool = False
+
+
+def judge_complete(trace: Trace) -> Verdict | None:
+    """Violations: debts never settled."""
+    kinds = {record.kind: None for record in trace.records}
+    if "subscribe" in kinds and ("publish" in kinds or "timestamp" in kinds):
+        return _judge_book(trace, _keep_book(trace))
+    return _judge_plain(trace)
+
+
+def _keep_book(trace: Trace) -> _Book:
+    book = _Book()
+    for row, record in enumerate(trace.records):
+        subscriber, topic, event = record.subscriber or "", record.topic, record.event
+        match record.kind:
+            case "deliver" | "tag":
+                assert event is not None
+                book.notified.setdefault(subscriber, {})[event] = None
+                number = record.number if record.number is not None else book.number_of.get(event)
+                account = book.accounts.get((subscriber, topic or ""))
+                if account is not None:
+                    account.stalled = False
+                    if number is not None and record.kind == "deliver":
+                        account.highest = max(account.highest, number)
+            case "gap":
+                if event is not None:
+                    book.notified.setdefault(subscriber, {})[event] = None
+                account = book.accounts.get((subscriber, topic or ""))
+                if account is not None and record.number is not None:
+                    last = record.last_number if record.last_number is not None else record.number
+                    account.gaps.append((record.number, last))
+            case "stalled":
+                account = book.accounts.get((subscriber, topic or ""))
+                if account is not None:
+                    account.stalled = True
+            case "subscribe" if topic is not None:
+                process = record.who or subscriber
+                base = record.number or 0
+                book.accounts[subscriber, topic] = _Account(row, process, base, record.published_us)
+            case "unsubscribe":
+                for key in [key for key in book.accounts if key[0] == subscriber and topic in (None, key[1])]:
+                    del book.accounts[key]
+            case "crash" if record.who is not None:
+                book.down[record.who] = None
+            case "restart" if record.who is not None:
+                book.down.pop(record.who, None)
+            case "arrive" if event is not None:
+                book.arrived.setdefault((record.subscriber or record.who or "", event), record.at_us)
+            case "publish" if event is not None and topic is not None:
+                book.published.setdefault(event, (row, topic))
+            case "outcome" if event is not None:
+                book.outcomes[event] = record.note or ""
+            case "timestamp" if event is not None and topic is not None and record.number is not None:
+                book.numbers.setdefault(topic, {})[record.number] = event
+                book.number_of[event] = record.number
+            case "void" if topic is not None and record.number is not None:
+                book.voids[topic, record.number] = None
+            case "end":
+                book.has_end = True
+            case _:
+                pass
+    return book
+
+
+def _judge_book(trace: Trace, book: _Book) -> Verdict:
+    unnumbered: dict[str, list[str]] = {}
+    if book.has_end:
+        for event, (_, topic) in book.published.items():
+            outcome = book.outcomes.get(event)
+            accepted = outcome.startswith("accepted") if outcome is not None else not book.outcomes
+            if accepted and event not in book.number_of and not (outcome is None and topic in book.numbers):
+                unnumbered.setdefault(topic, []).append(event)
+    violations = 0
+    witness = ""
+    for (subscriber, topic), account in book.accounts.items():
+        if account.process in book.down or account.stalled:
+            continue
+        notified = book.notified.get(subscriber, {})
+        missing = [
+            (event, f"number {number} of {topic}")
+            for number, event in book.numbers.get(topic, {}).items()
+            if number > account.base
+            and (book.has_end or number < account.highest)
+            and event not in notified
+            and (topic, number) not in book.voids
+            and not any(first <= number <= last for first, last in account.gaps)
+            and not _is_too_early(trace, account, event)
+        ]
+        missing += [
+            (event, f"published on {topic}, never numbered" if topic in book.numbers else f"published on {topic}")
+            for event in unnumbered.get(topic, [])
+            if book.published[event][0] > account.since
+            and event not in notified
+            and not _is_too_early(trace, account, event)
+        ]
+        violations += len(missing)
+        if missing and not witness:
+            event, what = missing[0]
+            arrived = book.arrived.get((subscriber, event))
+            fate = (
+                f"it arrived at {arrived} us and is stuck" if arrived is not None else "there is no word of its arrival"
+            )
+            witness = (
+                f"{event} ({what}) was never notified to {subscriber}, which is subscribed to {topic} from number "
+                f"{account.base} on; no gap, void or stall covers it; {fate}"
+            )
+    return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
+
+
+def _is_too_early(trace: Trace, account: _Account, event: str) -> bool:
+    """Stamp mode of the sequencer: a payload published before the subscriber could hear the topic is not owed."""
+    if account.published_from_us is None:
+        return False
+    published = trace.published_us.get(event)
+    return published is not None and published < account.published_from_us
+
+
+def _judge_plain(trace: Trace) -> Verdict | None:
+    known: dict[tuple[str, str], dict[int, str]] = {}
+    own: dict[tuple[str, str, str], dict[int, None]] = {}
+    gaps: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for record in trace.records:
+        line = _line(record)
+        if line is None or record.subscriber is None:
+            continue
+        topic, publisher, number = line
+        if record.kind in ("deliver", "tag"):
+            known.setdefault((topic, publisher), {})[number] = record.event or ""
+            own.setdefault((record.subscriber, topic, publisher), {})[number] = None
+        elif record.kind == "gap":
+            last = record.last_number if record.last_number is not None else number
+            gaps.setdefault((record.subscriber, topic, publisher), []).append((number, last))
+    if not known and trace.deliveries:
+        return None
+    ordered = {key: sorted(numbers) for key, numbers in known.items()}
+    violations = 0
+    witness = ""
+    for (subscriber, topic, publisher), numbers in own.items():
+        first, last = min(numbers), max(numbers)
+        told = gaps.get((subscriber, topic, publisher), [])
+        missing = [
+            number
+            for number in ordered[topic, publisher]
+            if first < number < last and number not in numbers and not any(a <= number <= b for a, b in told)
+        ]
+        violations += len(missing)
+        if missing and not witness:
+            whose = f"number {missing[0]} of {publisher} on {topic}" if publisher else f"number {missing[0]} of {topic}"
+            witness = (
+                f"{known[topic, publisher][missing[0]]} ({whose}) was never notified to {subscriber}, though "
+                f"{subscriber} was notified of numbers {first} and {last} and somebody else of this one"
+            )
+    return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
+
+
+def _line(record: Record) -> tuple[str, str, int] | None:
+    """Topic, publisher ("" if the topic itself is numbered), number."""
+    if record.topic is None:
+        return None
+    if record.number is not None:
+        return record.topic, "", record.number
+    if record.publisher is not None and record.publisher_seq is not None:
+        return record.topic, record.publisher, record.publisher_seq
+    return None
