@@ -23,7 +23,7 @@ help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 run: $(VENV)/installed-core  ## install what is needed and run the main job
-	$(BIN)/unisono simulate reorder --seeds 0..19
+	$(BIN)/unisono simulate fifo/reorder --seeds 0..19
 
 test: $(VENV)/installed-suite java  ## the whole default test suite, with the time per room
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder

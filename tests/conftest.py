@@ -54,6 +54,7 @@ class FileByFile(LoadScopeScheduling):
         return "spark" if room_of(nodeid) == "spark" else nodeid.partition("::")[0]
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileByFile:
     return FileByFile(config, log)
 

@@ -171,8 +171,8 @@ def disk(directory: Path) -> Finding:
 
 def reach(url: str) -> Finding:
     """A TCP connection, nothing more: whether it is the right broker is for its adapter to say."""
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port or PORTS.get(parts.scheme)
         if parts.hostname is None or port is None:
             return Finding("network", url, "broken", "not an address: write scheme://host:port")

@@ -1,0 +1,1 @@
+"""The house itself: installation, the command line, the guards."""

@@ -1,0 +1,85 @@
+"""The core installs and imports alone, from its lock, with nothing of the extras around."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Modules that are the door to an extra; everything else must import without any.
+DOORS = {
+    "unisono.archive": "pyarrow",
+    "unisono.audit.columns": "pyarrow",
+    "unisono.experiments.picture": "matplotlib",
+    "unisono.runtime.ens.nats": "nats",
+    "unisono.spark": "pyspark pyarrow pandas",
+}
+IMPORT_EVERYTHING = """
+import importlib, json, pkgutil, unisono
+from unisono.errors import UnisonoError
+missing = {}
+for module in pkgutil.walk_packages(unisono.__path__, "unisono.", onerror=lambda name: None):
+    try:
+        importlib.import_module(module.name)
+    except (ModuleNotFoundError, UnisonoError) as error:
+        while not isinstance(error, ModuleNotFoundError):
+            error = error.__context__
+        missing[module.name] = error.name
+print(json.dumps(missing))
+"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the core and unisono itself; returns its bin directory."""
+    place = tmp_path_factory.mktemp("bare")
+    for part in ("src", "pyproject.toml", "README.md", "LICENSE"):
+        source, skip = ROOT / part, shutil.ignore_patterns("__pycache__", "*.egg-info")
+        if source.is_dir():
+            shutil.copytree(source, place / part, ignore=skip)
+        else:
+            shutil.copy(source, place / part)
+    venv.create(place / "venv", with_pip=False)
+    python = place / "venv" / "bin" / "python"
+    # Our own pip installs into it: a second copy of pip would take longer than all the rest.
+    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet", "--disable-pip-version-check"]
+    locks = [f"--requirement={ROOT}/requirements/{name}.txt" for name in ("build", "core")]
+    subprocess.run([*pip, "--require-hashes", *locks], check=True)
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", str(place)], check=True, cwd=place)
+    return python.parent
+
+
+def alone(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/", check=False)
+
+
+def test_every_module_but_the_doors_of_the_extras_imports(bare: Path) -> None:
+    done = alone([str(bare / "python"), "-c", IMPORT_EVERYTHING])
+    assert done.returncode == 0, done.stderr
+    missing: dict[str, str] = json.loads(done.stdout)
+    unexpected = {
+        module: needs
+        for module, needs in missing.items()
+        if not any(needs in DOORS[door].split() for door in DOORS if module == door or module.startswith(door + "."))
+    }
+    assert unexpected == {}
+
+
+def test_the_command_line_answers(bare: Path) -> None:
+    done = alone([str(bare / "unisono"), "--help"])
+    assert done.returncode == 0, done.stderr
+    assert "simulate" in done.stdout
+
+
+def test_the_data_files_are_installed_too(bare: Path) -> None:
+    sources = ROOT / "src" / "unisono"
+    installed = next(bare.parent.glob("lib/python*/site-packages/unisono"))
+    wanted = {p.relative_to(sources) for p in sources.rglob("*") if p.suffix in {".toml", ".csv", ".typed", ".txt"}}
+    assert sorted(wanted - {p.relative_to(installed) for p in installed.rglob("*")}) == []
+    assert Path("py.typed") in wanted

@@ -1,0 +1,57 @@
+"""Benchmarks: rows with their circumstances, appended, and compared with the last of their case."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.house.test_command_line import unisono
+from unisono.cli.bench import identity, last_rows, ratios
+from unisono.errors import FormatError
+
+BENCHMARK = '"""A toy."""\n\ndef run():\n    return [{"case": "a", "rate": 10}, {"case": "b", "rate": 20}]\n'
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "benchmarks" / "toy.py").write_text(BENCHMARK)
+    return tmp_path
+
+
+def test_rows_are_kept_with_their_circumstances(checkout: Path) -> None:
+    done = unisono("bench", "toy", cwd=checkout)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (checkout / "benchmarks/results/toy.jsonl").read_text().splitlines()]
+    assert [(row["case"], row["rate"]) for row in rows] == [("a", 10), ("b", 20)]
+    assert {"commit", "date", "machine", "cpu_seconds"} <= rows[0].keys()
+    assert rows[0]["machine"].keys() == {"cores", "python", "cpu"}
+
+
+def test_compare_shows_ratios_and_keeps_nothing(checkout: Path) -> None:
+    unisono("bench", "toy", cwd=checkout)
+    (checkout / "benchmarks" / "toy.py").write_text(BENCHMARK.replace("20", "30"))
+    before = (checkout / "benchmarks/results/toy.jsonl").read_bytes()
+    report = json.loads(unisono("bench", "all", "--compare", "--json", cwd=checkout).stdout)
+    assert [row["ratios"]["rate"] for row in report["toy"]] == [1.0, 1.5]
+    assert (checkout / "benchmarks/results/toy.jsonl").read_bytes() == before
+
+
+def test_an_unknown_benchmark_is_refused_with_the_list(checkout: Path) -> None:
+    done = unisono("bench", "toys", cwd=checkout)
+    assert (done.returncode, done.stderr) == (2, "unisono: no benchmark 'toys'; there are: toy\n")
+
+
+def test_the_last_row_of_a_case_is_what_counts(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    rows = [{"case": "a", "n": 1}, {"case": "b", "n": 2}, {"case": "a", "n": 4, "date": "later"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert last_rows(path)[identity({"case": "a"})]["n"] == 4
+    assert ratios({"case": "a", "n": 1, "new": 3}, rows[2]) == {"n": 0.25}
+
+
+def test_a_broken_result_file_is_told_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"case": "a"}\n{"case"\n')
+    with pytest.raises(FormatError, match="line 2"):
+        last_rows(tmp_path / "x.jsonl")

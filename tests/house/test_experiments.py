@@ -1,0 +1,84 @@
+"""Experiments: options become flags, rows keep the paper beside ours, results are files."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+from msgspec import Meta, Struct
+
+from tests.house.test_command_line import unisono
+from unisono.cli.experiment import keep, parameters_of, perform
+from unisono.errors import MisuseError
+from unisono.experiments import EXPERIMENTS, Experiment, Figure, Row, experiment
+from unisono.experiments.experiment import Outcome
+
+
+class Options(Struct, frozen=True):
+    """Two options, one with a description."""
+
+    clients: Annotated[int, Meta(description="how many")] = 3
+    shape: float = 0.5
+
+
+class NoDefault(Struct, frozen=True):
+    """An option nobody can leave out."""
+
+    clients: int
+
+
+def run(options: Options) -> list[Row]:
+    return [Row({"n": n}, ours={"size": n * options.shape}, paper={"size": 1.0}) for n in range(options.clients)]
+
+
+TOY = Experiment("A toy", "nowhere", Options, run, Figure("n", "size"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_in_the_table_is_one(name: str) -> None:
+    found = experiment(name)
+    assert isinstance(found, Experiment)
+    assert len(parameters_of(found.options)) == len(found.options.__struct_fields__)
+
+
+def test_an_unknown_experiment_is_refused_with_the_list() -> None:
+    with pytest.raises(MisuseError, match="no experiment 'x'; there are: sequencer/group-size"):
+        experiment("x")
+
+
+def test_options_become_parameters_with_types_and_defaults() -> None:
+    clients, shape = parameters_of(Options)
+    assert (clients.name, clients.default, clients.annotation.__origin__) == ("clients", 3, int)
+    assert clients.annotation.__metadata__[0].help == "how many"
+    assert (shape.default, shape.kind) == (0.5, inspect.Parameter.KEYWORD_ONLY)
+
+
+def test_an_option_without_default_is_refused() -> None:
+    with pytest.raises(MisuseError, match="clients of NoDefault needs a default"):
+        parameters_of(NoDefault)
+
+
+def test_an_outcome_is_kept_as_json_and_picture(tmp_path: Path) -> None:
+    outcome = perform("toys/toy", TOY, Options(clients=4))
+    keep(outcome, TOY, tmp_path)
+    again = msgspec.json.decode((tmp_path / "toys" / "toy.json").read_bytes(), type=Outcome)
+    assert again == outcome
+    assert again.rows[3] == Row({"n": 3}, ours={"size": 1.5}, paper={"size": 1.0})
+    assert (tmp_path / "toys" / "toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_flags_reach_the_run(tmp_path: Path) -> None:
+    arguments = ["--clients", "50", "--seed", "7", "--out", str(tmp_path), "--json"]
+    done = unisono("experiment", "run", "sequencer/group-size", *arguments)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert (outcome["options"]["clients"], outcome["options"]["seed"]) == (50, 7)
+    assert [row["paper"] for row in outcome["rows"]] == [{}] * 6, "the paper says nothing about 50 clients"
+
+
+def test_a_flag_that_no_option_has_is_exit_2(tmp_path: Path) -> None:
+    done = unisono("experiment", "run", "sequencer/group-size", "--colour", "red", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,149 @@
+"""Plants bugs and demands that the tests notice.
+
+Every `tests/mutants/*.toml` is a list of
+
+    [[mutant]]
+    name = "ack-before-log"                            # unique in its file
+    breaks = "a crash after the ack loses the frame"   # why the rule is there
+    file = "src/unisono/structures/sessions.py"        # or a list of edits under `edits` with file, find, replace
+    find = "the text to take out, exactly once in the file"
+    replace = "what to put there instead"
+    tests = ["tests/structures/test_sessions.py::test_…"]   # all of them run; at least one must fail
+
+Each mutant gets a copy of the sources that only its own test process imports; the work tree is never touched.
+`python -m tests.mutants.runner [--only TEXT]`: exit 0 when every mutant is killed.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+ROOT = Path(__file__).parents[2]
+LISTS = Path(__file__).parent
+AT_ONCE = 2
+TESTS_FAILED = 1  # pytest's exit status; others mean that it could not run, which kills nothing
+PATIENCE_SECONDS = 300
+
+
+class Edit(Struct, frozen=True, forbid_unknown_fields=True):
+    """One replacement in one file."""
+
+    file: str
+    find: str
+    replace: str
+
+
+class Mutant(Struct, frozen=True, forbid_unknown_fields=True):
+    """A bug we know of and the tests that must see it."""
+
+    name: str
+    breaks: str
+    tests: list[str]
+    file: str = ""
+    find: str = ""
+    replace: str = ""
+    edits: list[Edit] = []
+
+    def all_edits(self) -> list[Edit]:
+        return [*self.edits, *([Edit(self.file, self.find, self.replace)] if self.file else [])]
+
+
+class MutantList(Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of mutants."""
+
+    mutant: list[Mutant]
+
+
+def mutants() -> dict[str, Mutant]:
+    """Every mutant by `<file>/<name>`."""
+    found: dict[str, Mutant] = {}
+    for path in sorted(LISTS.glob("*.toml")):
+        for mutant in msgspec.toml.decode(path.read_bytes(), type=MutantList).mutant:
+            name = f"{path.stem}/{mutant.name}"
+            if name in found:
+                raise SystemExit(f"{name} is listed twice")
+            found[name] = mutant
+    return found
+
+
+def stale(mutant: Mutant, root: Path = ROOT) -> list[str]:
+    """What no longer fits the sources, in words; empty when the mutant can be planted."""
+    problems = [] if mutant.all_edits() else ["edits nothing"]
+    for edit in mutant.all_edits():
+        path = root / edit.file
+        count = path.read_text(encoding="utf-8").count(edit.find) if path.is_file() else 0
+        if count != 1:
+            problems.append(f"{edit.file} has the text to find {count} times, not once")
+        if edit.find == edit.replace:
+            problems.append(f"{edit.file}: the edit changes nothing")
+    problems += [f"{test} is not there" for test in mutant.tests if not (root / test.partition("::")[0]).is_file()]
+    return problems if mutant.tests else [*problems, "names no tests"]
+
+
+def run(mutant: Mutant) -> tuple[bool, str]:
+    """Whether the tests killed it, and a line about it."""
+    problems = stale(mutant)
+    if problems:
+        return False, "stale: " + "; ".join(problems)
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch)
+        for part in ("src", "tests", "pyproject.toml"):
+            source, skip = ROOT / part, shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(source, copy / part, ignore=skip) if source.is_dir() else shutil.copy(source, copy / part)
+        for edit in mutant.all_edits():
+            path = copy / edit.file
+            path.write_text(path.read_text(encoding="utf-8").replace(edit.find, edit.replace), encoding="utf-8")
+        return judge(copy, mutant.tests)
+
+
+def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", ""]
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*command, *tests],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True, f"killed: the tests hang ({PATIENCE_SECONDS} s)"
+    took = f"{time.monotonic() - started:.1f} s"
+    if done.returncode == TESTS_FAILED:
+        return True, f"killed ({took})"
+    if done.returncode == 0:
+        return False, f"SURVIVED ({took}): {', '.join(tests)}"
+    return False, f"the tests could not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="plant every listed bug; its tests must fail")
+    parser.add_argument("--only", default="", help="mutants with this in their name")
+    only = parser.parse_args().only
+    chosen = {name: mutant for name, mutant in mutants().items() if only in name}
+    if not chosen:
+        raise SystemExit(f"no mutant has {only!r} in its name" if only else "no mutants are listed")
+    killed = 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for name, (dead, line) in zip(chosen, pool.map(run, chosen.values()), strict=True):
+            killed += dead
+            print(f"{name}: {line}", flush=True)
+    print(f"{killed} of {len(chosen)} mutants killed")
+    return 0 if killed == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
