@@ -12,7 +12,6 @@ from unisono.model.journal import Header, Journal, Record
 from unisono.spark.islands import find_islands, tag, with_reference
 
 ORDER_JUDGES = ("pairwise-order", "local-order", "acyclic")
-VERDICTS = "judge STRING, holds BOOLEAN, violations BIGINT, witness STRING"
 FOUND = "island BIGINT, judge STRING, violations BIGINT, witness STRING"
 
 
@@ -41,14 +40,13 @@ def disorder(deliveries: DataFrame) -> DataFrame:
     return tag(placed, find_islands(placed)).groupBy("island").applyInArrow(judge_island, FOUND)
 
 
-def order_verdicts(deliveries: DataFrame) -> DataFrame:
-    """`pairwise-order`, `local-order` and `acyclic`, as the Python judges would say: a row each."""
-    summed = (
+def disorder_by_judge(deliveries: DataFrame) -> DataFrame:
+    """`judge, violations, witness`: a row for each of `pairwise-order`, `local-order`, `acyclic` that does not hold."""
+    return (
         disorder(deliveries)
         .groupBy("judge")
         .agg(F.sum("violations").alias("violations"), F.min_by("witness", F.length("witness")).alias("witness"))
     )
-    return one_row_each(summed, ORDER_JUDGES)
 
 
 def one_row_each(found: DataFrame, names: Iterable[str]) -> DataFrame:

@@ -1,0 +1,197 @@
+"""What each subscriber's own stream must satisfy, in native Spark: one sort per judge, no Python per row.
+
+The meaning of every judge, and the unit of its violations, are those of `unisono.audit` on a plain file of deliveries
+(docs/reference/audit.md). Witnesses are in the same words where the words need no second look at the data.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+FOUND_COLUMNS = ("judge", "violations", "witness")
+
+
+def notifications(journal: DataFrame) -> DataFrame:
+    """Rows that notified somebody. Without a `kind` column every row did."""
+    return journal.where("kind IN ('deliver', 'tag')") if "kind" in journal.columns else journal
+
+
+def deliveries(journal: DataFrame) -> DataFrame:
+    """Untagged notifications, each event at its first position only: the streams that order is promised for."""
+    rows = journal.where("kind = 'deliver'") if "kind" in journal.columns else journal
+    place = Window.partitionBy("subscriber", "event").orderBy("position")
+    return rows.withColumn("_nth", F.row_number().over(place)).where("_nth = 1").drop("_nth")
+
+
+def summed(judge: str, broken: DataFrame, violations: Column, witness: Column) -> DataFrame:
+    """One row `judge, violations, witness`, or none when nothing is broken. The witness is the least of its kind."""
+    found = broken.agg(F.sum(violations).cast("bigint").alias("violations"), F.min(witness).alias("witness"))
+    return found.where("violations > 0").select(F.lit(judge).alias("judge"), "violations", "witness")
+
+
+def fifo(journal: DataFrame) -> DataFrame:
+    """Notifications that came after a later event of the same publisher."""
+    earlier = (
+        Window.partitionBy("subscriber", "publisher")
+        .orderBy("position")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
+    )
+    latest = F.max(F.struct("publisher_seq", "event", "position")).over(earlier)
+    broken = (
+        deliveries(journal)
+        .where("publisher IS NOT NULL AND publisher_seq IS NOT NULL")
+        .withColumn("latest", latest)
+        .where("latest.publisher_seq > publisher_seq")
+    )
+    witness = F.format_string(
+        "%s published %s as its %d. and %s as its %d.; %s was notified of the later one at position %d and of the "
+        "earlier one at position %d",
+        "publisher",
+        "event",
+        "publisher_seq",
+        "latest.event",
+        "latest.publisher_seq",
+        "subscriber",
+        "latest.position",
+        "position",
+    )
+    return summed("fifo", broken, F.lit(1), witness)
+
+
+def exactly_once(journal: DataFrame) -> DataFrame:
+    """Surplus notifications of an event, and positions given to a second event."""
+    told = notifications(journal)
+    repeats = told.groupBy("subscriber", "event").agg(F.count("*").alias("n"), F.min("position").alias("position"))
+    repeated = repeats.where("n > 1").select(
+        (F.col("n") - 1).alias("surplus"),
+        F.format_string("%s %d times at %s", "event", "n", "subscriber").alias("witness"),
+    )
+    positions = (
+        deliveries(journal)
+        .groupBy("subscriber", "position")
+        .agg(F.count("*").alias("n"), F.min("event").alias("one"), F.max("event").alias("other"))
+    )
+    shared = positions.where("n > 1").select(
+        (F.col("n") - 1).alias("surplus"),
+        F.format_string("position %d of %s was given to %s and to %s", "position", "subscriber", "one", "other").alias(
+            "witness"
+        ),
+    )
+    return summed("exactly-once", repeated.unionAll(shared), F.col("surplus"), F.col("witness"))
+
+
+def deadline(journal: DataFrame) -> DataFrame:
+    """Notifications after their deadline."""
+    late = notifications(journal).where("delivered_us > deadline_us")
+    witness = F.format_string(
+        "%s had %s at %d us, %d us after its deadline of %d us",
+        "subscriber",
+        "event",
+        "delivered_us",
+        F.col("delivered_us") - F.col("deadline_us"),
+        "deadline_us",
+    )
+    return summed("deadline", late, F.lit(1), witness)
+
+
+def causal(journal: DataFrame) -> DataFrame:
+    """Notifications that came before one of their causes, by sparse clocks: a sort over deliveries and clock entries.
+
+    Event m with clock {x: n} came too early at a subscriber if an event of publisher x with a sequence up to n was
+    notified there later. So entries and events meet in one window per (subscriber, x), read from the end.
+    """
+    rows = deliveries(journal)
+    needs = rows.select("subscriber", "position", "event", F.explode("clock").alias("x", "need")).withColumn(
+        "have", F.lit(None).cast("bigint")
+    )
+    gives = rows.select(
+        *("subscriber", "position", "event"),
+        F.col("publisher").alias("x"),
+        F.lit(None).cast("bigint").alias("need"),
+        F.col("publisher_seq").alias("have"),
+    )
+    later = (
+        Window.partitionBy("subscriber", "x")
+        .orderBy(F.col("position").desc(), F.col("have").isNull().desc())  # an event is not later than itself
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
+    )
+    least = F.min(F.when(F.col("have").isNotNull(), F.struct("have", "event", "position"))).over(later)
+    broken = (
+        needs.unionAll(gives)
+        .withColumn("least", least)
+        .where("need IS NOT NULL AND least.have <= need")
+        .groupBy("subscriber", "event", "position")
+        .agg(F.min(F.struct("least.position", "least.event", "x", "need", "least.have")).alias("cause"))
+    )
+    witness = F.format_string(
+        "%s depends on %s, because its clock has %s: %d and %s is number %d of %s; %s was notified of %s at position "
+        "%d and of %s at position %d",
+        *("event", "cause.event", "cause.x", "cause.need", "cause.event", "cause.have", "cause.x"),
+        *("subscriber", "event", "position", "cause.event", "cause.position"),
+    )
+    return summed("causal", broken, F.lit(1), witness)
+
+
+def complete(journal: DataFrame) -> DataFrame:
+    """Events of a line (a topic's numbers, or a publisher's on it) that others had and this subscriber had not.
+
+    Owed is what lies between the first and the last number the subscriber was notified of. Counting needs no product:
+    the numbers of a line are ranked once, and a subscriber lacks (rank of last - rank of first + 1) - own.
+    """
+    told = notifications(journal)
+    numbered = "number" in told.columns
+    lines = told.select(
+        "subscriber",
+        "event",
+        F.struct("topic", F.lit("") if numbered else F.col("publisher")).alias("line"),
+        F.col("number" if numbered else "publisher_seq").alias("n"),
+    ).where("n IS NOT NULL AND line.topic IS NOT NULL")
+    known = lines.groupBy("line", "n").agg(F.min("event").alias("event"))
+    ranked = known.withColumn("rank", F.row_number().over(Window.partitionBy("line").orderBy("n")))
+    own = lines.select("subscriber", "line", "n").distinct().join(ranked, ["line", "n"])
+    before = Window.partitionBy("subscriber", "line").orderBy("rank")
+    holes = own.withColumn("missing", F.col("rank") - F.lag("rank").over(before) - 1).where("missing > 0")
+    witness = F.format_string(
+        "%d events of %s are missing at %s before %s", "missing", "line.topic", "subscriber", "event"
+    )
+    return summed("complete", holes, F.col("missing"), witness)
+
+
+JUDGES: Mapping[str, tuple[Callable[[DataFrame], DataFrame], tuple[tuple[str, ...], ...]]] = {
+    # name: the judge, and the columns it needs (any one of the sets)
+    "fifo": (fifo, (("publisher", "publisher_seq"),)),
+    "causal": (causal, (("publisher", "publisher_seq", "clock"),)),
+    "exactly-once": (exactly_once, ((),)),
+    "complete": (complete, (("topic", "number"), ("topic", "publisher", "publisher_seq"))),
+    "deadline": (deadline, (("delivered_us", "deadline_us"),)),
+}
+
+
+def applicable(journal: DataFrame) -> list[str]:
+    """The judges this journal has columns for."""
+    return [
+        name
+        for name, (_, needs) in JUDGES.items()
+        if any(all(column in journal.columns for column in columns) for columns in needs)
+    ]
+
+
+def metrics(journal: DataFrame) -> DataFrame:
+    """One row: notifications, subscribers, events, and latency percentiles where there are times."""
+    told = notifications(journal)
+    wanted = [
+        F.count("*").alias("deliveries"),
+        F.countDistinct("subscriber").alias("subscribers"),
+        F.countDistinct("event").alias("events"),
+    ]
+    if "kind" in journal.columns:
+        wanted.append(F.avg((F.col("kind") == "tag").cast("double")).alias("tagged_share"))
+    if {"published_us", "delivered_us"} <= set(told.columns):
+        latency = F.col("delivered_us") - F.col("published_us")
+        wanted += [
+            F.avg((latency <= 1_000_000).cast("double")).alias("notified_within_1s"),
+            F.percentile_approx(latency, 0.5, 100_000).alias("latency_p50_us"),
+            F.percentile_approx(latency, 0.99, 100_000).alias("latency_p99_us"),
+        ]
+    return told.agg(*wanted)
