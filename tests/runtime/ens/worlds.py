@@ -3,15 +3,24 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from unisono.model.time import Micros
 from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.memory import Hub, HubConfig, MemoryEns
+from unisono.runtime.ens.nats import NatsEns
+from unisono.runtime.ens.nats_wire import NatsOptions
+from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 PATIENCE_S = 20.0
 """Bound of every wait in these tests; reaching it is a failure."""
+
+
+SMALL = NatsServerConfig(node_password="n0de", max_pending_bytes=2 * 1024 * 1024, write_deadline_us=1_000_000)
 
 
 class Ear:
@@ -100,4 +109,55 @@ class EmbeddedWorld:
         return ens
 
 
-WORLDS: dict[str, Callable[[], Any]] = {"memory": MemoryWorld, "embedded": EmbeddedWorld}
+class NatsWorld:
+    """One nats-server, killed with kill -9; a slow reader is cut off early."""
+
+    places = 1
+    survives_kill = True
+
+    async def __aenter__(self) -> "NatsWorld":
+        self._stack = AsyncExitStack()
+        directory = self._stack.enter_context(TemporaryDirectory())
+        self.servers = await self.start_servers(Path(directory))
+        return self
+
+    async def start_servers(self, directory: Path) -> list[NatsServer]:
+        server = NatsServer(directory / "n1", SMALL)
+        self._stack.callback(server.kill)
+        await server.start()
+        return [server]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def start(self) -> None:
+        await self.servers[0].start()
+
+    async def kill(self) -> None:
+        self.servers[0].kill()
+
+    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+        ens = NatsEns(NatsOptions((self.servers[place].node_url,)), ear, limits)
+        await ens.open()
+        self._stack.push_async_callback(ens.close)
+        return ens
+
+
+class NatsClusterWorld(NatsWorld):
+    """Two nats-servers, 20 ms apart; clients know one and find the other."""
+
+    places = 2
+
+    async def start_servers(self, directory: Path) -> list[NatsServer]:
+        cluster = NatsCluster(directory, 2, Micros(20_000), SMALL)
+        self._stack.push_async_callback(cluster.stop)
+        await cluster.start()
+        return cluster.servers
+
+
+WORLDS: dict[str, Callable[[], Any]] = {
+    "memory": MemoryWorld,
+    "embedded": EmbeddedWorld,
+    "nats": NatsWorld,
+    "nats-cluster": NatsClusterWorld,
+}

@@ -14,6 +14,7 @@ batches: no task and no await per message. Promises, held by `tests/runtime/ens/
   of its loss. Confirmations come in the order of publication and mean `Traits.strength`.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -34,7 +35,7 @@ class Item(Struct, frozen=True, gc=False):
     topic: str
     payload: bytes
     publisher: str = ""
-    """With `request`, names the event for ever. Letters, digits and punctuation, no blanks. Empty: foreign."""
+    """With `request`, names the event for ever. Printable ASCII without blanks. Empty: foreign."""
     request: int = 0
     control: bool = False
     headers: dict[str, str] | None = None
@@ -163,6 +164,29 @@ class Ens(Protocol):
     async def close(self) -> None:
         """Lets open items be confirmed if the broker is there, and disconnects."""
         ...
+
+
+_PUBLISHER = re.compile(r"[!-~]{0,200}")
+
+
+def check_publisher(name: str) -> str:
+    """Returns the name, or raises MisuseError: it travels in headers, so it is printable ASCII without blanks."""
+    if _PUBLISHER.fullmatch(name) is None:
+        raise MisuseError(f"publisher {name!r}: write up to 200 printable ASCII characters without blanks")
+    return name
+
+
+_HEADER_NAME = re.compile(r"[!-9;-~]+")
+_OUR_HEADERS = ("unisono-", "nats-")
+
+
+def check_headers(headers: dict[str, str]) -> None:
+    """Raises MisuseError for what cannot travel as a header, or is one of the broker's or ours."""
+    for name, value in headers.items():
+        if _HEADER_NAME.fullmatch(name) is None or name.lower().startswith(_OUR_HEADERS):
+            raise MisuseError(f"header {name!r}: a name is printable ASCII without ':', and not Unisono-… or Nats-…")
+        if value != value.strip() or "\r" in value or "\n" in value:
+            raise MisuseError(f"header {name!r}: a value has no line breaks and no blanks at its ends")
 
 
 def check_channel(topic: str) -> str:

@@ -305,7 +305,7 @@ class _Peer(asyncio.Protocol):
             self._broker.dropped_count += group.count
             return
         self.post(encoded)
-        if self._congested:
+        if self._congested and not self._gapping:  # `post` may have changed both
             self._publishers[publisher] = None
             publisher._wait_for(self)
 

@@ -5,7 +5,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from unisono.errors import MisuseError, TransportError
-from unisono.runtime.ens.adapter import FullError, Item, Limits
+from unisono.runtime.ens.adapter import FullError, Item, Limits, check_channel, check_headers, check_publisher
+
+NAMES_KNOWN_MAX = 10_000
 
 
 class Outbox:
@@ -16,6 +18,8 @@ class Outbox:
         self._limits = limits
         self.payload_bytes_max = payload_bytes_max
         self._bytes = 0
+        self._topics: dict[str, None] = {}  # names found to be good
+        self._publishers: dict[str, None] = {}
         self._taken = 0  # items ever put; taken - len(items) have been confirmed
         self._flushers: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._roomers: list[asyncio.Future[None]] = []
@@ -28,6 +32,10 @@ class Outbox:
         """Takes all or raises FullError."""
         if self._closed is not None:
             raise TransportError(self._closed)
+        topics, publishers = self._topics, self._publishers
+        for item in items:
+            if item.topic not in topics or item.publisher not in publishers or item.headers is not None:
+                self._check(item)
         sizes = [len(item.payload) for item in items]
         size = sum(sizes)
         if size > self.payload_bytes_max and max(sizes) > self.payload_bytes_max:
@@ -78,6 +86,15 @@ class Outbox:
                 waiter.set_exception(TransportError(reason))
         self._roomers.clear()
         self._flushers.clear()
+
+    def _check(self, item: Item) -> None:
+        if len(self._topics) >= NAMES_KNOWN_MAX or len(self._publishers) >= NAMES_KNOWN_MAX:
+            self._topics.clear()
+            self._publishers.clear()
+        self._topics[check_channel(item.topic)] = None
+        self._publishers[check_publisher(item.publisher)] = None
+        if item.headers is not None:
+            check_headers(item.headers)
 
     def _is_half_empty(self) -> bool:
         return 2 * len(self.items) <= self._limits.open_items_max and 2 * self._bytes <= self._limits.open_bytes_max

@@ -1,0 +1,174 @@
+"""The adapter of NATS core: at most once, nothing kept.
+
+A confirmation means that our server has handled the item and passed it on to subscribers and neighbours (the answer to
+a ping sent after it): strength `ordered`. Items open during a reconnect are published again and may come twice. What
+others published while we were away, or while the server thought us too slow and cut us off, is reported by `Lost`.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from unisono.errors import MisuseError, TransportError
+from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Rejected, Traits, Up, check_channel
+from unisono.runtime.ens.nats_client import NatsClient
+from unisono.runtime.ens.nats_items import CONTROL, decode, encode
+from unisono.runtime.ens.nats_proof import Prover
+from unisono.runtime.ens.nats_wire import Msg, NatsOptions
+from unisono.runtime.ens.outbox import Outbox
+
+HEADER_BYTES_MAX = 4096
+"""Room left for headers in a server's largest message."""
+
+_VIOLATION = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
+
+
+class NatsEns:
+    """One connection to a NATS server or cluster."""
+
+    def __init__(self, options: NatsOptions, listener: Listener, limits: Limits = Limits()) -> None:
+        self.traits = Traits("nats", strength="ordered", once=False)
+        self._listener = listener
+        self._client = NatsClient(options, self, limits.reconnect_us_max)
+        self._prover = Prover(self._client)
+        self._outbox = Outbox(limits, self.traits.payload_bytes_max)
+        self._unsent: list[Item] = []  # the youngest part of the outbox
+        self._flush_asked = False
+        self._sids: dict[tuple[str, bool], bytes] = {}
+        self._channels: dict[bytes, tuple[str, bool]] = {}  # by sid
+        self._denied: dict[str, str] = {}  # subjects we may not subscribe to
+        self._connected = asyncio.Event()
+        self._restoring: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def open_count(self) -> int:
+        return len(self._outbox)
+
+    async def open(self) -> None:
+        await self._client.open()
+        largest = self._client.info.max_payload - HEADER_BYTES_MAX
+        self.traits = Traits("nats", strength="ordered", once=False, payload_bytes_max=largest)
+        self._outbox.payload_bytes_max = largest
+        self._connected.set()
+
+    def publish(self, items: Sequence[Item]) -> None:
+        self._outbox.put(items)
+        self._unsent += items
+        if not self._flush_asked:
+            self._flush_asked = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def room(self) -> None:
+        await self._outbox.room()
+
+    async def flush(self) -> None:
+        await self._outbox.flush()
+
+    async def subscribe(self, topic: str, *, control: bool = False, after: int | None = None) -> None:
+        if after is not None:
+            raise MisuseError("NATS core keeps nothing to replay: use JetStream")
+        channel = (check_channel(topic), control)
+        subject = CONTROL + topic if control else topic
+        if channel not in self._sids:
+            sid = self._client.subscribe(subject.encode())
+            self._sids[channel] = sid
+            self._channels[sid] = channel
+        sid = self._sids[channel]
+        while True:
+            if self._closed or self._sids.get(channel) != sid:
+                raise TransportError(f"{topic} was unsubscribed, or the connection closed, before it was in force")
+            try:
+                await self._prover.prove()
+            except TransportError:
+                await self._connected.wait()
+                continue
+            if subject in self._denied:
+                self.unsubscribe(topic, control=control)
+                raise TransportError(self._denied.pop(subject))
+            return
+
+    def unsubscribe(self, topic: str, *, control: bool = False) -> None:
+        sid = self._sids.pop((topic, control), None)
+        if sid is not None:
+            del self._channels[sid]
+            self._client.unsubscribe(sid)
+
+    def pause(self) -> None:
+        self._client.pause(True)
+
+    def resume(self) -> None:
+        self._client.pause(False)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._connected.is_set():
+            self._client.pause(False)
+            self._flush()
+            with suppress(TransportError):
+                await self._client.ping()
+            await asyncio.sleep(0)  # the confirmations of that ping are callbacks of this loop turn
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._prover.close()
+        await self._client.close()
+        self._connected.set()
+        self._outbox.close("this connection is closed")
+
+    def _flush(self) -> None:
+        self._flush_asked = False
+        wire = self._client.wire
+        if wire is not None and self._unsent:
+            items, self._unsent = self._unsent, []
+            wire.send(encode(items))
+            wire.ping().add_done_callback(partial(self._confirm, len(items)))
+
+    def _confirm(self, count: int, pong: asyncio.Future[None]) -> None:
+        if pong.exception() is None:
+            self._outbox.confirm(count)
+            self._listener.on_confirmed(count)
+
+    # the client calls these
+
+    def on_messages(self, messages: list[Msg]) -> None:
+        channels = self._channels
+        items = [decode(*channels[sid], head, payload) for sid, _, _, head, payload in messages if sid in channels]
+        if items:
+            self._listener.on_items(items)
+
+    def on_error(self, text: str) -> None:
+        found = _VIOLATION.match(text)
+        if found is None:
+            return
+        what, subject = found.groups()
+        if what == "Subscription":
+            self._denied[subject] = text
+        else:
+            control = subject.startswith(CONTROL)
+            self._listener.on_notice(Rejected(Item(subject.removeprefix(CONTROL), b"", control=control), text))
+
+    def on_down(self, reason: str) -> None:
+        self._connected.clear()
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._listener.on_notice(Down(reason))
+
+    def on_back(self) -> None:
+        self._unsent = list(self._outbox.items)
+        resent = len(self._unsent)
+        self._flush()
+        self._connected.set()
+        self._restoring = asyncio.create_task(self._restore(resent), name="nats-restore")
+
+    async def _restore(self, resent: int) -> None:
+        try:
+            await self._prover.prove()
+        except TransportError:
+            return  # down again: `on_back` will start another
+        self._listener.on_notice(Up(resent))
+        if self._channels:
+            self._listener.on_notice(Lost("reconnected; what was published meanwhile did not reach us"))

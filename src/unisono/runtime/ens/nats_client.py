@@ -1,0 +1,170 @@
+"""A NATS connection that stays: it moves to another server of the cluster when one is gone, and subscribes again."""
+
+import asyncio
+import secrets
+from typing import Protocol
+
+from unisono.errors import TransportError
+from unisono.runtime.ens.nats_wire import Info, Msg, NatsOptions, NatsWire, dial, normalize, with_credentials_of
+
+
+class ClientOwner(Protocol):
+    """Who stands above: an adapter."""
+
+    def on_messages(self, messages: list[Msg]) -> None:
+        """What came for the owner's subscriptions (and perhaps for ones it has just ended)."""
+        ...
+
+    def on_error(self, text: str) -> None: ...
+
+    def on_down(self, reason: str) -> None: ...
+
+    def on_back(self) -> None:
+        """Connected again; subscriptions have been sent to the server, everything else is the owner's."""
+        ...
+
+
+class NatsClient:
+    """The connection of one adapter, with its subscriptions and requests."""
+
+    def __init__(self, options: NatsOptions, owner: ClientOwner, reconnect_us_max: int) -> None:
+        self.given = [normalize(server) for server in options.servers]
+        # Servers found in the cluster are addressed without credentials: those of the first URL serve for all.
+        self.options = with_credentials_of(self.given[0], options)
+        self.session = secrets.token_hex(8)
+        self.subscriptions: dict[bytes, bytes] = {}  # sid -> subject
+        self.wire: NatsWire | None = None
+        self._owner = owner
+        self._reconnect_us_max = reconnect_us_max
+        self._inbox = f"_INBOX.{self.session}.".encode()
+        self._inbox_sid = b""
+        self._replies: dict[bytes, asyncio.Future[Msg]] = {}
+        self._next_sid = self._next_reply = 0
+        self._gone = asyncio.Event()
+        self._paused = self._closed = False
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def info(self) -> Info:
+        return self.wire.info if self.wire is not None else Info()
+
+    def servers(self) -> list[str]:
+        """Given ones first, then those the server told us of."""
+        found = [normalize(url) for url in self.info.connect_urls]
+        return list(dict.fromkeys(self.given + found))
+
+    async def open(self) -> None:
+        await self._dial_any(self.given)
+        self._keeper = asyncio.create_task(self._keep(), name="nats")
+
+    def send(self, data: bytes) -> None:
+        """Dropped while there is no connection: the owner sends again what matters in `on_back`."""
+        if self.wire is not None:
+            self.wire.send(data)
+
+    def subscribe(self, subject: bytes) -> bytes:
+        self._next_sid += 1
+        sid = b"%d" % self._next_sid
+        self.subscriptions[sid] = subject
+        self.send(b"SUB %b %b\r\n" % (subject, sid))
+        return sid
+
+    def unsubscribe(self, sid: bytes) -> None:
+        if self.subscriptions.pop(sid, None) is not None:
+            self.send(b"UNSUB %b\r\n" % sid)
+
+    async def ping(self) -> None:
+        """Returns when the server has handled everything sent before; raises TransportError if the line breaks."""
+        if self.wire is None:
+            raise TransportError("there is no connection now")
+        await self.wire.ping()
+
+    async def request(self, subject: bytes, payload: bytes, timeout_s: float = 5.0) -> Msg:
+        """The first reply; raises TransportError when there is none."""
+        if not self._inbox_sid:
+            self._inbox_sid = self.subscribe(self._inbox + b"*")
+        self._next_reply += 1
+        inbox = self._inbox + b"r%d" % self._next_reply
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._replies[inbox] = future
+        self.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
+        try:
+            reply = await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            raise TransportError(f"no reply on {subject.decode()} within {timeout_s} s") from None
+        finally:
+            del self._replies[inbox]
+        if reply[3].startswith(b"NATS/1.0 503"):
+            raise TransportError(f"nobody answers on {subject.decode()}")
+        return reply
+
+    def pause(self, paused: bool) -> None:
+        self._paused = paused
+        if self.wire is not None:
+            self.wire.pause(paused)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self.wire is not None:
+            self.wire.close()
+
+    # the wire calls these
+
+    def on_messages(self, messages: list[Msg]) -> None:
+        if self._replies:
+            inbox_sid, mine = self._inbox_sid, False
+            for message in messages:
+                if message[0] == inbox_sid:
+                    mine = True
+                    future = self._replies.get(message[1])
+                    if future is not None and not future.done():
+                        future.set_result(message)
+            if mine:
+                messages = [message for message in messages if message[0] != inbox_sid]
+        if messages:
+            self._owner.on_messages(messages)
+
+    def on_error(self, text: str) -> None:
+        self._owner.on_error(text)
+
+    def on_gone(self, wire: NatsWire, reason: str) -> None:
+        if wire is self.wire:
+            self._gone.set()
+
+    async def _keep(self) -> None:
+        """Dials again whenever the connection breaks."""
+        while not self._closed:
+            await self._gone.wait()
+            assert self.wire is not None
+            servers, reason = self.servers(), self.wire.reason
+            self.wire = None
+            self._owner.on_down(reason)
+            pause_us = 20_000
+            while self.wire is None:
+                try:
+                    await self._dial_any(servers)
+                except TransportError:
+                    await asyncio.sleep(pause_us / 1e6)
+                    pause_us = min(2 * pause_us, self._reconnect_us_max)
+            self._owner.on_back()
+
+    async def _dial_any(self, servers: list[str]) -> None:
+        """The first that lets us in."""
+        problems = []
+        for server in servers:
+            try:
+                wire = await dial(server, self.options, self)
+            except TransportError as error:
+                problems.append(str(error))
+                continue
+            self._gone.clear()
+            self.wire = wire
+            if wire.is_gone:
+                self._gone.set()
+            wire.pause(self._paused)
+            for sid, subject in self.subscriptions.items():
+                wire.send(b"SUB %b %b\r\n" % (subject, sid))
+            return
+        raise TransportError("; ".join(problems))

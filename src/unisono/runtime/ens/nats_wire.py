@@ -1,0 +1,315 @@
+"""The NATS client protocol as an asyncio.Protocol: bulk reads in, one write per loop turn out, no task per message.
+
+Why not nats-py on the hot path: docs/decisions says what was measured. Spoken here: INFO, CONNECT, PUB, HPUB, SUB,
+UNSUB, MSG, HMSG, PING, PONG, +OK, -ERR; user and password or token, TLS. Not spoken: nkeys and JWT credentials.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from unisono.errors import MisuseError, PeerError, TransportError
+
+Msg = tuple[bytes, bytes, bytes, bytes, bytes]
+"""sid, subject, reply, header block, payload."""
+
+LINE_BYTES_MAX = 1024 * 1024
+WRITE_BUFFER_BYTES = 1024 * 1024
+HANDSHAKE_S = 5.0
+BEAT_S = 5.0
+"""An idle connection is pinged this often; two unanswered pings end it."""
+
+
+class Info(Struct, frozen=True):
+    """What the server says about itself."""
+
+    server_id: str = ""
+    server_name: str = ""
+    version: str = ""
+    max_payload: int = 1024 * 1024
+    headers: bool = False
+    tls_required: bool = False
+    jetstream: bool = False
+    connect_urls: tuple[str, ...] = ()
+    ldm: bool = False
+
+
+class NatsOptions(Struct, frozen=True):
+    """Where the servers are and who we are. Credentials may also stand in a URL, before the host."""
+
+    servers: tuple[str, ...]
+    """`nats://host:port` or `tls://host:port`, in order of preference. Others of the cluster are found."""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    tls: ssl.SSLContext | None = None
+    """For servers that ask for TLS; None means the system's trust."""
+    name: str = "unisono"
+
+
+class WireOwner(Protocol):
+    """Who stands above a connection."""
+
+    def on_messages(self, messages: list[Msg]) -> None: ...
+
+    def on_error(self, text: str) -> None:
+        """The server complains; it closes the connection itself if it means to."""
+        ...
+
+    def on_gone(self, wire: "NatsWire", reason: str) -> None: ...
+
+
+_info_decoder = msgspec.json.Decoder(Info)
+
+
+class NatsWire(asyncio.Protocol):
+    """One connection to one server."""
+
+    def __init__(self, owner: WireOwner) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._need = 0  # bytes without which parsing again is useless
+        self._out: list[bytes] = []
+        self._pongs: deque[asyncio.Future[None]] = deque()
+        self._silent_beats = 0
+        self._beat: asyncio.TimerHandle | None = None
+        self._reading_paused = False
+        self._transport: asyncio.Transport | None = None
+        self._info_came: asyncio.Future[None] = self._loop.create_future()
+        self._congested = False
+        self.info = Info()
+        self.reason = "the server closed the connection"
+        self.is_gone = False
+
+    # asyncio calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self._silent_beats = 0
+        if self._parts:
+            self._parts.append(data)
+            self._parts_bytes += len(data)
+            if self._parts_bytes < self._need:
+                return
+            data = b"".join(self._parts)
+        try:
+            messages, used, need = self._parse(data)
+        except (ValueError, IndexError, msgspec.DecodeError) as error:
+            self.abort(f"not the NATS protocol: {error}")
+            return
+        rest = data[used:]
+        self._parts, self._parts_bytes, self._need = ([rest] if rest else []), len(rest), need
+        if messages and not self.is_gone:
+            self._owner.on_messages(messages)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_gone = True
+        if exc is not None:
+            self.reason = f"connection lost: {exc}"
+        if self._beat is not None:
+            self._beat.cancel()
+        for waiter in [self._info_came, *self._pongs]:
+            if not waiter.done():
+                waiter.set_exception(TransportError(self.reason))
+                waiter.exception()  # whoever waits is told; nobody need to
+        self._pongs.clear()
+        self._owner.on_gone(self, self.reason)
+
+    def pause_writing(self) -> None:
+        self._congested = True
+
+    def resume_writing(self) -> None:
+        self._congested = False
+        self._flush()
+
+    # the owner calls these
+
+    def send(self, data: bytes) -> None:
+        """Leaves with everything else of this loop turn."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def ping(self) -> asyncio.Future[None]:
+        """Done when the server has handled everything sent before; TransportError if it never will."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        if self.is_gone:
+            waiter.set_exception(TransportError(self.reason))
+            waiter.exception()
+        else:
+            self._pongs.append(waiter)
+            self.send(b"PING\r\n")
+        return waiter
+
+    def pause(self, paused: bool) -> None:
+        transport = self._transport
+        if transport is not None and paused != self._reading_paused and not transport.is_closing():
+            self._reading_paused = paused
+            if paused:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def abort(self, reason: str) -> None:
+        self.reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        self._congested = False
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def shake_hands(self, options: NatsOptions, url: str) -> None:
+        """INFO, TLS if either side wants it, CONNECT, and a ping to see that we are let in."""
+        parts = urlsplit(url)
+        await self._info_came
+        assert self._transport is not None
+        if self.info.tls_required or parts.scheme == "tls":
+            context = options.tls or ssl.create_default_context()
+            secured = await self._loop.start_tls(self._transport, self, context, server_hostname=parts.hostname)
+            assert secured is not None
+            self._transport = secured
+            secured.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if not self.info.headers:
+            raise TransportError(f"nats-server {self.info.version} has no headers; 2.2 is the oldest that will do")
+        options = with_credentials_of(url, options)
+        greeting: dict[str, object] = {
+            "verbose": False,
+            "pedantic": False,
+            "headers": True,
+            "no_responders": True,
+            "protocol": 1,
+            "lang": "python",
+            "version": "1",
+            "name": options.name,
+        }
+        if options.user:
+            greeting |= {"user": options.user, "pass": options.password}
+        if options.token:
+            greeting |= {"auth_token": options.token}
+        self.send(b"CONNECT " + msgspec.json.encode(greeting) + b"\r\n")
+        await self.ping()
+        self._beat = self._loop.call_later(BEAT_S, self._check_pulse)
+
+    def _parse(self, data: bytes) -> tuple[list[Msg], int, int]:
+        """Messages, how many bytes they took, and how many the unfinished one at the end needs in all."""
+        messages: list[Msg] = []
+        take, find, size, pos = messages.append, data.find, len(data), 0
+        while True:
+            end = find(b"\r\n", pos)
+            if end < 0:
+                if size - pos > LINE_BYTES_MAX:
+                    raise ValueError(f"a line of more than {LINE_BYTES_MAX} bytes")
+                return messages, pos, 0
+            kind = data[pos]
+            if kind == 72:  # HMSG subject sid [reply] header-size total-size
+                words = data[pos + 5 : end].split(b" ")
+                start = end + 2
+                body, stop = start + int(words[-2]), start + int(words[-1])
+                if stop + 2 > size:
+                    return messages, pos, stop + 2 - pos
+                reply = words[2] if len(words) == 5 else b""
+                take((words[1], words[0], reply, data[start:body], data[body:stop]))
+                pos = stop + 2
+            elif kind == 77:  # MSG subject sid [reply] size
+                words = data[pos + 4 : end].split(b" ")
+                start = end + 2
+                stop = start + int(words[-1])
+                if stop + 2 > size:
+                    return messages, pos, stop + 2 - pos
+                take((words[1], words[0], words[2] if len(words) == 4 else b"", b"", data[start:stop]))
+                pos = stop + 2
+            else:
+                self._handle_line(data[pos:end])
+                pos = end + 2
+
+    def _handle_line(self, line: bytes) -> None:
+        if line == b"PING":
+            self.send(b"PONG\r\n")
+        elif line == b"PONG":
+            if self._pongs:
+                waiter = self._pongs.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+        elif line.startswith(b"INFO "):
+            self.info = _info_decoder.decode(line[5:])
+            if not self._info_came.done():
+                self._info_came.set_result(None)
+        elif line.startswith(b"-ERR"):
+            text = line[4:].strip(b" '").decode(errors="replace")
+            if not text.startswith("Permissions Violation"):
+                self.reason = f"the server says: {text}"
+            self._owner.on_error(text)
+        elif line != b"+OK":
+            raise ValueError(f"{line[:40]!r}")
+
+    def _flush(self) -> None:
+        if self._out and not self._congested and self._transport is not None and not self._transport.is_closing():
+            out, self._out = self._out, []
+            self._transport.write(b"".join(out))
+
+    def _check_pulse(self) -> None:
+        if not self._reading_paused:
+            self._silent_beats += 1
+        if self._silent_beats > 2:
+            self.abort("the server does not answer")
+            return
+        self.ping()
+        self._beat = self._loop.call_later(BEAT_S, self._check_pulse)
+
+
+def normalize(url: str) -> str:
+    """`host:port`, as servers advertise each other, becomes a URL; raises MisuseError for what is no NATS address."""
+    full = url if "://" in url else f"nats://{url}"
+    try:
+        parts = urlsplit(full)
+        port = parts.port
+    except ValueError as error:
+        raise MisuseError(f"{url!r} is no server address: {error}") from None
+    if parts.scheme not in ("nats", "tls") or not parts.hostname:
+        raise MisuseError(f"{url!r} is no server address: write nats://host:port or tls://host:port")
+    return full if port else f"{full}:4222"
+
+
+def with_credentials_of(url: str, options: NatsOptions) -> NatsOptions:
+    """`nats://user:password@host` and `nats://token@host` bring their own."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return options
+    if parts.password is None:
+        return msgspec.structs.replace(options, user="", password="", token=unquote(parts.username))
+    return msgspec.structs.replace(options, user=unquote(parts.username), password=unquote(parts.password), token="")
+
+
+async def dial(url: str, options: NatsOptions, owner: WireOwner) -> NatsWire:
+    """A connection that has been let in; raises TransportError."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None  # see `normalize`
+    assert parts.port is not None
+    try:
+        async with asyncio.timeout(HANDSHAKE_S):
+            loop = asyncio.get_running_loop()
+            _, wire = await loop.create_connection(lambda: NatsWire(owner), parts.hostname, parts.port)
+            try:
+                await wire.shake_hands(options, url)
+            except BaseException:
+                wire.abort("the handshake failed")
+                raise
+    except TimeoutError:
+        raise TransportError(f"no answer from the NATS server at {parts.hostname}:{parts.port}") from None
+    except (OSError, PeerError, TransportError) as error:
+        raise TransportError(f"no NATS server for us at {parts.hostname}:{parts.port}: {error}") from None
+    return wire
