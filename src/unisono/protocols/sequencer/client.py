@@ -1,0 +1,94 @@
+"""The ordering module of a client: publisher half and subscriber half as one machine.
+
+It has the interface of the broker beneath it: Publish, Subscribe and Unsubscribe from above; Heard, Joined and the
+notices of `unisono.machine` to above. A client that has crashed comes back under a new address.
+"""
+
+from typing import assert_never
+
+from unisono.machine import Effect, Fired, Heard, Joined, Publish, Refuse, Restarted, Subscribe, Unsubscribe
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import (
+    Answer,
+    Collected,
+    Completed,
+    Denied,
+    Granted,
+    Installed,
+    Moved,
+    Taken,
+    Told,
+    Updated,
+)
+from unisono.protocols.sequencer.publisher import Publisher
+from unisono.protocols.sequencer.subscriber import Subscriber
+
+ClientInput = Answer | Publish | Subscribe | Unsubscribe | Heard | Joined | Fired | Restarted
+
+
+class OrderingClient:
+    """Total notification order over a topic broker, at one client."""
+
+    def __init__(
+        self, address: Address, homes: dict[Topic, Address], config: SequencerConfig = SequencerConfig()
+    ) -> None:
+        """`homes` names a node for every topic: its home, or any node that will pass messages on to it."""
+        self.homes = dict(homes)
+        self.publisher = Publisher(address, self.homes, config)
+        self.subscriber = Subscriber(address, self.homes, config)
+
+    def handle(self, message: ClientInput, now: Micros) -> list[Effect]:
+        out: list[Effect] = []
+        publisher, subscriber = self.publisher, self.subscriber
+        match message:
+            case Publish(topic=topic, message=event, request=request):
+                if isinstance(event, Event):
+                    publisher.publish(topic, event, request, not subscriber.open, now, out)
+                else:
+                    out.append(Refuse(f"an Event is published, not {type(event).__name__}"))
+            case Subscribe(topics=topics):
+                unknown = [topic for topic in topics if topic not in self.homes]
+                if unknown:
+                    out.append(Refuse(f"nobody hosts topic {unknown[0]}"))
+                else:
+                    subscriber.subscribe(topics, now, out)
+            case Unsubscribe(topics=topics):
+                subscriber.unsubscribe(topics, now, out)
+            case Heard(topic=topic, message=heard):
+                subscriber.heard(topic, heard, now, out)
+            case Joined(topic=topic):
+                subscriber.joined(topic, now, out)
+            case Taken():
+                publisher.taken(message, out)
+            case Completed():
+                publisher.completed(message, not subscriber.open, now, out)
+            case Granted():
+                publisher.granted(message, not subscriber.open, now, out)
+            case Collected():
+                subscriber.collected(message, now, out)
+            case Installed():
+                subscriber.installed(message, now, out)
+            case Updated():
+                subscriber.updated(message)
+            case Denied():
+                subscriber.denied(message, now, out)
+            case Told():
+                subscriber.told(message, now, out)
+                publisher.told(message, not subscriber.open, now, out)
+            case Moved(topic=topic, home=home):
+                self.homes[topic] = home
+            case Fired(key=key):
+                if key == "create":
+                    publisher.fired(now, out)
+                else:
+                    subscriber.fired(key, now, out)
+            case Restarted():
+                out.append(Refuse("a client that has crashed comes back under a new address"))
+            case _:
+                assert_never(message)
+        if publisher.waits_for_open and not subscriber.open:
+            publisher.release(True, now, out)
+        return out

@@ -1,0 +1,84 @@
+"""The numbers of the sequencer. Nodes and clients of one deployment share `mode`, `early`, `encoding` and `sgmin`."""
+
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unisono.model.time import MILLISECOND, SECOND, Micros
+
+
+class SequencerConfig(Struct, frozen=True):
+    """How timestamps are made and how long everybody waits; the defaults are `region()`."""
+
+    mode: Literal["stamp", "ticket"] = "stamp"
+    """stamp: payloads leave at once and numbers follow. ticket: number first, then one message (the paper's way);
+    costs a round trip to the top node before anything is sent, and needs leases."""
+    early: bool = True
+    """Stamp mode only: tell each entry as soon as it is decided, so that subscribers wait for their own topics only.
+    Costs one control message per deciding node instead of one per event."""
+    encoding: Literal["delta", "full"] = "delta"
+    """delta omits entries that have not changed since the topic's previous number; full repeats the whole group."""
+    sgmin: Literal[1, 2] = 2
+    """How many subscriptions must share a pair of topics before it is ordered: 2 gives total notification order,
+    1 makes it causal too, at the price of larger groups."""
+
+    resend_us: Micros = Micros(500 * MILLISECOND)
+    """Clients repeat unanswered requests after this; a little over the longest round trip to a home and up its tree."""
+    ask_us: Micros = Micros(500 * MILLISECOND)
+    """A subscriber asks the home after waiting this long for a stamp; longer than a stamp's usual way."""
+    mark_us: Micros = Micros(250 * MILLISECOND)
+    """Homes repeat their high-water marks this often after a change; bounds how late a lost last stamp is noticed."""
+    mark_repeats: int = 4
+    """How many marks follow the last change. A tail is missed only if stamp and all marks are lost."""
+    payload_wait_us: Micros = Micros(5 * SECOND)
+    """A numbered event whose payload has not come after this is skipped, with a Gap."""
+    payload_keep_us: Micros = Micros(60 * SECOND)
+    """A payload that nobody numbers is dropped after this."""
+    stall_us: Micros = Micros(10 * SECOND)
+    """A topic that waits this long for an answer is reported Stalled; it is never forced."""
+    accept_us: Micros = Micros(10 * SECOND)
+    """A publication not accepted by then has the outcome Unknown. It is still repeated."""
+    lease_us: Micros = Micros(10 * SECOND)
+    """Ticket mode: a number granted and not published for this long is declared void."""
+
+    window: int = 1_000
+    """Requests of one publisher on one topic that may wait for their numbers; more are Refused. At most this many
+    requests that overtook their predecessors are kept by a home."""
+    buffer_max: int = 100_000
+    """Payloads and runs a subscriber holds back; what arrives beyond counts as lost and ends in a Gap."""
+    issued_max: int = 10_000
+    """Numbers per topic whose timestamps the home keeps for Ask; older ones are told as forgotten."""
+    parked_max: int = 1_000
+    """Registrations per topic that wait for the proof of a number; more are refused and come again."""
+
+
+def local() -> SequencerConfig:
+    """One machine or one rack: round trips under a millisecond."""
+    return replace(
+        region(),
+        resend_us=Micros(50 * MILLISECOND),
+        ask_us=Micros(50 * MILLISECOND),
+        mark_us=Micros(25 * MILLISECOND),
+        payload_wait_us=Micros(500 * MILLISECOND),
+        lease_us=Micros(2 * SECOND),
+    )
+
+
+def region() -> SequencerConfig:
+    """Data centres of one continent: round trips of tens of milliseconds."""
+    return SequencerConfig()
+
+
+def planet() -> SequencerConfig:
+    """All continents: round trips up to 400 ms, three of them before anybody should worry."""
+    return replace(
+        region(),
+        resend_us=Micros(1_500 * MILLISECOND),
+        ask_us=Micros(1_500 * MILLISECOND),
+        mark_us=Micros(750 * MILLISECOND),
+        payload_wait_us=Micros(10 * SECOND),
+        stall_us=Micros(20 * SECOND),
+        accept_us=Micros(20 * SECOND),
+        lease_us=Micros(30 * SECOND),
+    )

@@ -1,0 +1,352 @@
+"""Everything that travels: between clients and nodes, between nodes, and beside the topics on the broker.
+
+Numbers are handled in **runs**: consecutive requests of one publisher on one topic that get consecutive numbers in
+one turn. All numbers of a run share one timestamp (`entries`: other topic -> number that must be delivered before);
+a single event is a run of one. A request is named by (topic, publisher, request): requests count from 1 per
+publisher *and topic*, and a home numbers them in that order, so its memory of a publisher is one counter.
+
+A message that wants an answer carries its sender's address; `sender` tells it, and a driver must refuse a message
+whose sender is not the connection it came from.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+
+Entries = dict[Topic, int]
+Topics = tuple[Topic, ...]
+
+
+class Run(Struct, frozen=True):
+    """Numbers `first` .. `first + count - 1` of a topic, given to requests `request` .. of one publisher."""
+
+    first: int
+    count: int
+    publisher: Address
+    request: int
+    entries: Entries = {}
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+
+class Wanted(Struct, frozen=True):
+    """Requests `first` .. `first + count - 1` on a topic want numbers; those below `ack` are settled or given up."""
+
+    topic: Topic
+    first: int
+    count: int = 1
+    ack: int = 1
+
+
+# Client to node.
+
+
+class Creates(Struct, frozen=True, tag=True):
+    """A publisher asks for numbers. With `wait` it also wants to hear when they are complete (causal order)."""
+
+    publisher: Address
+    items: tuple[Wanted, ...]
+    wait: bool = False
+
+
+class Collect(Struct, frozen=True, tag=True):
+    """Subscription, phase 1, at the home of `topic`: register `topics` there and push its number up the tree."""
+
+    sid: Address
+    version: int
+    topic: Topic
+    topics: Topics
+    new: Topics
+    left: Entries = {}
+
+
+class Install(Struct, frozen=True, tag=True):
+    """Subscription, phase 2, at the home of the new topic `topic`."""
+
+    sid: Address
+    version: int
+    topic: Topic
+    topics: Topics
+    left: Entries = {}
+
+
+class Update(Struct, frozen=True, tag=True):
+    """Unsubscription: what is left of the subscription (`topics`, empty at the topic that was left)."""
+
+    sid: Address
+    version: int
+    topic: Topic
+    topics: Topics
+    left: Entries = {}
+
+
+class Ask(Struct, frozen=True, tag=True):
+    """A subscriber asks the home what became of a number, or (with `publisher`) of a request."""
+
+    sid: Address
+    topic: Topic
+    number: int = 0
+    publisher: Address = Address("")
+    request: int = 0
+
+
+class Published(Struct, frozen=True, tag=True):
+    """Ticket mode: the publisher has published what it was granted, requests below `ack`."""
+
+    publisher: Address
+    topic: Topic
+    ack: int
+
+
+# Node to client.
+
+
+class Taken(Struct, frozen=True, tag=True):
+    """The requests up to `upto` have durable numbers."""
+
+    topic: Topic
+    upto: int
+
+
+class Completed(Struct, frozen=True, tag=True):
+    """The timestamps of the requests up to `upto` are complete: later requests anywhere come behind them."""
+
+    topic: Topic
+    upto: int
+
+
+class Granted(Struct, frozen=True, tag=True):
+    """Ticket mode: publish these numbers with their timestamp before `lease_us` have passed since the request."""
+
+    topic: Topic
+    run: Run
+
+
+class Collected(Struct, frozen=True, tag=True):
+    """Phase 1 is over for `topic`: its part has reached its height."""
+
+    topic: Topic
+    version: int
+
+
+class Installed(Struct, frozen=True, tag=True):
+    """Phase 2 is over for `topic`: numbers above `base` are owed, none before those of `gate` were delivered."""
+
+    topic: Topic
+    version: int
+    base: int
+    gate: Entries = {}
+
+
+class Updated(Struct, frozen=True, tag=True):
+    """The registration at the home of `topic` is in force."""
+
+    topic: Topic
+    version: int
+
+
+class Denied(Struct, frozen=True, tag=True):
+    """The registration named numbers that were never issued; it changed nothing."""
+
+    topic: Topic
+    version: int
+    reason: str
+
+
+Fate = Literal["pending", "published", "void", "forgotten", "unissued"]
+
+
+class Told(Struct, frozen=True, tag=True):
+    """The answer to Ask. `run` is complete unless the fate is pending; with forgotten, `floor` is the oldest kept."""
+
+    topic: Topic
+    number: int
+    fate: Fate
+    run: Run | None = None
+    floor: int = 0
+
+
+class Moved(Struct, frozen=True, tag=True):
+    """The topic's home is `home`; send there from now on."""
+
+    topic: Topic
+    home: Address
+
+
+# Node to node, all on sessions.
+
+
+class Fill(Struct, frozen=True, tag=True):
+    """The timestamp of a run under construction, on its way up.
+
+    `todo`: topics still to be filled. `full`: those of them that need an explicit entry. `bars`: bar values of topics
+    in `todo`, merged where the topic is decided.
+    """
+
+    topic: Topic
+    run: Run
+    todo: Topics
+    full: Topics = ()
+    bars: Entries = {}
+
+
+class Part(Struct, frozen=True, tag=True):
+    """A Collect on its way up, in line with the Fills: `number` of `topic` has been issued, tell every node."""
+
+    topic: Topic
+    number: int
+    sid: Address
+    version: int
+    todo: Topics
+
+
+class Done(Struct, frozen=True, tag=True):
+    """The timestamp of a run is complete; on its way down to the home."""
+
+    topic: Topic
+    run: Run
+
+
+class Prove(Struct, frozen=True, tag=True):
+    """Has `number` of `topic` been issued, and has it passed the node that orders it against `asker`?"""
+
+    topic: Topic
+    number: int
+    asker: Topic
+
+
+class Proof(Struct, frozen=True, tag=True):
+    """It has been issued; climbs in line behind it to the node where the paths of `topic` and `asker` meet."""
+
+    topic: Topic
+    number: int
+    asker: Topic
+
+
+class Proven(Struct, frozen=True, tag=True):
+    """On its way to the home of `asker`: numbers of `topic` up to `number` have passed the meeting point."""
+
+    asker: Topic
+    topic: Topic
+    number: int
+
+
+class Disproved(Struct, frozen=True, tag=True):
+    """On its way to the home of `asker`: `number` of `topic` was never issued."""
+
+    asker: Topic
+    topic: Topic
+    number: int
+
+
+class Move(Struct, frozen=True, tag=True):
+    """`topic` changes its home along this link. `state` is what the old home knew of it, `clock` what it had seen."""
+
+    topic: Topic
+    state: Any
+    clock: Entries
+
+
+class Born(Struct, frozen=True, tag=True):
+    """A new topic below `child`; climbs to the root."""
+
+    topic: Topic
+    child: Address
+
+
+class Announced(Struct, frozen=True, tag=True):
+    """Every node up to the root knows the new topic; on its way down to its home."""
+
+    topic: Topic
+
+
+class Routed(Struct, frozen=True, tag=True):
+    """A client's message on its way through the tree to the home of `topic`."""
+
+    topic: Topic
+    message: "Creates | Collect | Install | Update | Ask | Published"
+
+
+# On the broker. Payload and Ticketed travel on the topic itself, the others beside it.
+
+
+class Payload(Struct, frozen=True, tag=True):
+    """Stamp mode: the event; its number follows apart."""
+
+    publisher: Address
+    request: int
+    event: Event
+
+
+class Ticketed(Struct, frozen=True, tag=True):
+    """Ticket mode: the event with its number and timestamp (`Event` in the paper's table)."""
+
+    publisher: Address
+    request: int
+    number: int
+    entries: Entries
+    event: Event
+
+
+class Stamps(Struct, frozen=True, tag=True):
+    """Complete timestamps."""
+
+    topic: Topic
+    runs: tuple[Run, ...]
+
+
+class Piece(Struct, frozen=True):
+    """What one node decided of a run's timestamp.
+
+    `settled` names the topics it took out of the run's todo, also those whose entry was omitted because it had not
+    changed; `missing`, in the piece of the home only, the topics it left to the nodes above.
+    """
+
+    run: Run
+    settled: Topics
+    missing: Topics | None = None
+
+
+class Pieces(Struct, frozen=True, tag=True):
+    """Early stamps: parts of timestamps, as soon as they are decided."""
+
+    topic: Topic
+    pieces: tuple[Piece, ...]
+
+
+class Void(Struct, frozen=True, tag=True):
+    """A number will not be published; it obeys the delivery rule like an event and notifies nobody."""
+
+    topic: Topic
+    run: Run
+
+
+class Mark(Struct, frozen=True, tag=True):
+    """High-water mark: numbers up to `number` are complete; whoever misses one should ask."""
+
+    topic: Topic
+    number: int
+
+
+ClientMessage = Creates | Collect | Install | Update | Ask | Published
+"""Client to node."""
+Answer = Taken | Completed | Granted | Collected | Installed | Updated | Denied | Told | Moved
+"""Node to client."""
+PeerMessage = Fill | Part | Done | Prove | Proof | Proven | Disproved | Move | Born | Announced | Routed
+"""Node to node, on sessions."""
+BrokerMessage = Payload | Ticketed | Stamps | Pieces | Void | Mark
+"""On the broker; nodes publish all but the first two."""
+
+
+def sender(message: ClientMessage) -> Address:
+    """Whose message it says it is; a driver refuses it unless the connection is theirs."""
+    match message:
+        case Creates(publisher=address) | Published(publisher=address):
+            return address
+        case Collect(sid=address) | Install(sid=address) | Update(sid=address) | Ask(sid=address):
+            return address

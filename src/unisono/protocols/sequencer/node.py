@@ -1,0 +1,649 @@
+"""The sequencer node: the topic managers of one site, on a rooted tree of nodes.
+
+The pair of topics (T, X) is ordered where the paths of their homes to the root meet. A request of T starts at the
+home of T and climbs parent by parent until the whole group of T lies in the subtree; every node fills in the topics
+it knows. `clock` is all a node needs for that: the last number issued for the topics it hosts, and for the topics
+hosted below it the highest number of their own messages that passed here. The first node on a climb that has X in its
+clock is the meeting point; nobody computes one.
+
+Messages of all children are handled in arrival order and forwarded to the parent in handling order, none is held
+back. Links are sessions (`structures.sessions`), so downward and sideways messages find the home of a topic hop by
+hop, also while the topic moves. What a client says about numbers is not believed: a number enters `bar` and `hist`
+only when it has passed the meeting point of the two topics; until that is proven the registration is parked, which
+nobody can tell from a slow link.
+"""
+
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from unisono.errors import InvariantError
+from unisono.machine import (
+    PERSIST,
+    Broadcast,
+    Deliver,
+    Effect,
+    Fired,
+    Refuse,
+    Restarted,
+    Send,
+    SetTimer,
+)
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import (
+    Announced,
+    Ask,
+    Born,
+    ClientMessage,
+    Collect,
+    Collected,
+    Completed,
+    Creates,
+    Denied,
+    Disproved,
+    Done,
+    Entries,
+    Fate,
+    Fill,
+    Granted,
+    Install,
+    Installed,
+    Mark,
+    Move,
+    Moved,
+    Part,
+    PeerMessage,
+    Piece,
+    Pieces,
+    Proof,
+    Prove,
+    Proven,
+    Published,
+    Routed,
+    Run,
+    Stamps,
+    Taken,
+    Told,
+    Topics,
+    Update,
+    Updated,
+    Void,
+    Wanted,
+    sender,
+)
+from unisono.protocols.sequencer.topic import HostedTopic
+from unisono.structures.sessions import LinkFree, LinkFull
+
+
+class Host(Struct, frozen=True, tag=True):
+    """From the driver: become the home of a new topic; `Announced` is delivered when the whole tree knows it."""
+
+    topic: Topic
+
+
+class Migrate(Struct, frozen=True, tag=True):
+    """From the driver: move the home of a topic to the parent or to a child."""
+
+    topic: Topic
+    to: Address
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """From the driver: this client's session is closed and its address will never come back."""
+
+    client: Address
+
+
+Registration = Collect | Install | Update
+NodeInput = (
+    ClientMessage
+    | Fill
+    | Part
+    | Done
+    | Prove
+    | Proof
+    | Proven
+    | Disproved
+    | Move
+    | Born
+    | Announced
+    | Routed
+    | Host
+    | Migrate
+    | Forget
+    | LinkFull
+    | LinkFree
+    | Fired
+    | Restarted
+)
+
+
+class TopicManager:
+    """The topic managers of one node, as one machine."""
+
+    def __init__(
+        self,
+        me: Address,
+        parent: Address | None,
+        children: tuple[Address, ...],
+        hosted: Topics,
+        below: dict[Topic, Address],
+        config: SequencerConfig = SequencerConfig(),
+    ) -> None:
+        """`below` names for every topic hosted strictly below this node the child it is behind."""
+        self.me = me
+        self.config = config
+        self.hosted: dict[Topic, HostedTopic] = {t: HostedTopic(t, config.sgmin) for t in hosted}
+        self.below: dict[Topic, Address] = dict(below)
+        self.clock: dict[Topic, int] = dict.fromkeys([*hosted, *below], 0)
+        """Last number issued of a hosted topic; of a topic below, the highest whose own message passed here."""
+        self._parent = parent
+        self._children = children
+        self._full = config.encoding == "full"
+        self._early = config.early and config.mode == "stamp"
+        self._given: dict[Topic, dict[Topic, int]] = {}  # T -> X -> last value put for X into a timestamp of T here
+        self._marking: dict[Topic, int] = {}  # topics whose high-water mark has to be repeated, and how often
+        self._timers: dict[str, None] = {}  # running ones
+        self._blocked = False  # the link to the parent is full
+
+    def handle(self, message: NodeInput, now: Micros) -> list[Effect]:
+        out: list[Effect] = []
+        match message:
+            case Creates():
+                self._create(message, now, out)
+            case Fill():
+                self._pass_fill(message, now, out)
+            case Done(topic=topic, run=run):
+                if self._here(topic, message, now, out):
+                    out.append(PERSIST)
+                    self._complete(self.hosted[topic], run, now, out)
+            case Part():
+                self._pass_part(message, out)
+            case Collect(topic=topic) | Install(topic=topic) | Update(topic=topic):
+                if self._home(topic, message, out):
+                    self._register(message, now, out)
+            case Ask(topic=topic):
+                if self._home(topic, message, out):
+                    self._tell(self.hosted[topic], message, out)
+            case Published(topic=topic, publisher=publisher, ack=ack):
+                if self._home(topic, message, out):
+                    out.append(PERSIST)
+                    self.hosted[topic].published(publisher, ack)
+            case Prove():
+                self._prove(message, now, out)
+            case Proof():
+                self._pass_proof(message, now, out)
+            case Proven(asker=asker, topic=topic, number=number):
+                if self._here(asker, message, now, out):
+                    home = self.hosted[asker]
+                    home.proven[topic] = max(home.proven.get(topic, 0), number)
+                    self._unpark(home, now, out)
+            case Disproved(asker=asker):
+                if self._here(asker, message, now, out):
+                    self._deny(self.hosted[asker], message, out)
+            case Routed(topic=topic, message=inner):
+                if self._here(topic, message, now, out):
+                    out.append(Send(sender(inner), Moved(topic, self.me)))
+                    out += self.handle(inner, now)
+            case Move():
+                self._move_in(message, now, out)
+            case Migrate():
+                self._move_out(message, out)
+            case Born(topic=topic, child=child):
+                self._learn(topic, child, out)
+            case Announced(topic=topic):
+                if self._here(topic, message, now, out):
+                    out.append(Deliver(message))
+            case Host(topic=topic):
+                self._host(topic, out)
+            case Forget(client=client):
+                out.append(PERSIST)
+                for home in self.hosted.values():
+                    home.forget(client)
+            case LinkFull(peer=peer):
+                self._blocked = self._blocked or peer == self._parent
+                out.append(PERSIST)
+            case LinkFree(peer=peer):
+                self._blocked = self._blocked and peer != self._parent
+                out.append(PERSIST)
+            case Fired(key=key):
+                self._fired(key, now, out)
+            case Restarted():
+                self._timers.clear()
+                if self._marking:
+                    self._set("marks", Micros(now + self.config.mark_us), out)
+                if any(home.leases for home in self.hosted.values()):
+                    self._set("leases", Micros(now + self.config.lease_us), out)
+            case _:
+                assert_never(message)
+        return out
+
+    # Numbers.
+
+    def _create(self, message: Creates, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        publisher, elsewhere = message.publisher, []
+        stamps: dict[Topic, list[Run]] = {}
+        pieces: dict[Topic, list[Piece]] = {}
+        for item in message.items:
+            home = self.hosted.get(item.topic)
+            if home is None:
+                elsewhere.append(item)
+                continue
+            if self._blocked and any(x not in self.clock for x in home.group.members):
+                continue  # not taken: the publisher asks again
+            accepted = home.accept(publisher, item, self.config.window)
+            for first, count in accepted:
+                if message.wait:
+                    home.waiters.append((self.clock[item.topic] + count, publisher, first + count - 1))
+                self._issue(home, publisher, first, count, now, stamps, pieces, out)
+            if self.config.mode == "ticket":
+                home.published(publisher, item.ack)
+            if not accepted:
+                self._answer_again(home, publisher, item, out)
+            elif self.config.mode == "stamp":
+                out.append(Send(publisher, Taken(item.topic, home.requests[publisher] - 1)))
+        self._broadcast(stamps, pieces, out)
+        for item in elsewhere:
+            self._forward(item.topic, Creates(publisher, (item,), message.wait), out)
+
+    def _issue(
+        self,
+        home: HostedTopic,
+        publisher: Address,
+        request: int,
+        count: int,
+        now: Micros,
+        stamps: dict[Topic, list[Run]],
+        pieces: dict[Topic, list[Piece]],
+        out: list[Effect],
+    ) -> None:
+        topic = home.topic
+        first = self.clock[topic] + 1
+        self.clock[topic] += count
+        group, clock = home.group.members, self.clock
+        entries: Entries = {}
+        full: Topics = ()
+        bars: Entries = {}
+        if home.fresh:
+            full = tuple(x for x in home.fresh if x in group)
+            for x in full:
+                del home.fresh[x]
+        if home.bar:
+            for x, number in home.bar.items():
+                if x not in group:
+                    entries[x] = number
+                else:
+                    bars[x] = number
+            home.bar.clear()
+        todo = self._fill(topic, group, full, bars, entries)
+        run = Run(first, count, publisher, request, entries)
+        home.record(run, self.config.issued_max)
+        if self._early:
+            pieces.setdefault(topic, []).append(Piece(run, (), todo))
+        if not todo:
+            if not self._early and self.config.mode == "stamp":
+                stamps.setdefault(topic, []).append(run)
+            self._complete(home, run, now, out)
+            return
+        home.open[first] = count
+        out.append(
+            Send(
+                self._above(),
+                Fill(
+                    topic,
+                    run,
+                    todo,
+                    tuple(x for x in full if x not in clock),
+                    {x: number for x, number in bars.items() if x not in clock},
+                ),
+            )
+        )
+
+    def _fill(self, topic: Topic, todo: Any, full: Topics, bars: Entries, entries: Entries) -> Topics:
+        """Puts what this node decides into `entries`; returns what it leaves to the nodes above."""
+        clock, everything = self.clock, self._full
+        given = self._given.get(topic)
+        if given is None:
+            given = self._given[topic] = {}
+        rest: list[Topic] = []
+        for x in todo:
+            number = clock.get(x)
+            if number is None:
+                rest.append(x)
+                continue
+            if bars and bars.get(x, 0) > number:
+                number = bars[x]
+            if everything or given.get(x) != number or x in full:
+                given[x] = number
+                entries[x] = number
+        if rest and self._parent is None:
+            rest.clear()  # a client has registered topics that nobody hosts: there is nothing to order them against
+        return tuple(rest)
+
+    def _pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        topic, run = fill.topic, fill.run
+        self._seen(topic, run.last)
+        mine: Entries = {}
+        todo = self._fill(topic, fill.todo, fill.full, fill.bars, mine)
+        whole = Run(run.first, run.count, run.publisher, run.request, {**run.entries, **mine})
+        if self._early and len(todo) < len(fill.todo):
+            settled = tuple(x for x in fill.todo if x not in todo)
+            piece = Piece(Run(run.first, run.count, run.publisher, run.request, mine), settled)
+            out.append(Broadcast(topic, Pieces(topic, (piece,)), control=True))
+        if todo:
+            full = tuple(x for x in fill.full if x in todo)
+            bars = {x: number for x, number in fill.bars.items() if x in todo}
+            out.append(Send(self._above(), Fill(topic, whole, todo, full, bars)))
+            return
+        if not self._early and self.config.mode == "stamp":
+            out.append(Broadcast(topic, Stamps(topic, (whole,)), control=True))
+        if topic in self.hosted:
+            self._complete(self.hosted[topic], whole, now, out)
+        else:
+            self._onward(topic, Done(topic, whole), now, out)
+
+    def _seen(self, topic: Topic, number: int) -> None:
+        """Rule K: only a topic's own messages raise what we know of it."""
+        if topic in self.below and number > self.clock[topic]:
+            self.clock[topic] = number
+
+    def _complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
+        home.complete(run, self.clock[home.topic])
+        while home.waiters and home.waiters[0][0] <= home.high_water:
+            _, publisher, request = home.waiters.popleft()
+            home.finished[publisher] = request
+            out.append(Send(publisher, Completed(home.topic, request)))
+        if self.config.mode == "ticket":
+            home.leases[run.first] = (now, run)
+            out.append(Send(run.publisher, Granted(home.topic, run)))
+            self._set("leases", Micros(now + self.config.lease_us), out)
+        else:
+            self._marking[home.topic] = self.config.mark_repeats
+            self._set("marks", Micros(now + self.config.mark_us), out)
+
+    def _answer_again(self, home: HostedTopic, publisher: Address, item: Wanted, out: list[Effect]) -> None:
+        """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""
+        last = item.first + item.count - 1
+        if self.config.mode == "ticket":
+            for _, run in home.leases.values():
+                if run.publisher == publisher and run.request <= last and run.request + run.count > item.first:
+                    out.append(Send(publisher, Granted(item.topic, run)))
+            return
+        upto = home.requests.get(publisher, 1) - 1
+        if upto >= item.first:
+            out.append(Send(publisher, Taken(item.topic, upto)))
+        if home.finished.get(publisher, 0) >= item.first:
+            out.append(Send(publisher, Completed(item.topic, home.finished[publisher])))
+
+    def _broadcast(self, stamps: dict[Topic, list[Run]], pieces: dict[Topic, list[Piece]], out: list[Effect]) -> None:
+        for topic, runs in stamps.items():
+            out.append(Broadcast(topic, Stamps(topic, tuple(runs)), control=True))
+        for topic, some in pieces.items():
+            out.append(Broadcast(topic, Pieces(topic, tuple(some)), control=True))
+
+    def _tell(self, home: HostedTopic, ask: Ask, out: list[Effect]) -> None:
+        run = home.find(ask.number) if ask.number else home.find_request(ask.publisher, ask.request)
+        number = ask.number
+        if run is not None and not number:
+            number = run.first + ask.request - run.request
+        fate: Fate = "published"
+        if run is None:
+            unknown = number > self.clock[home.topic] if number else home.requests.get(ask.publisher, 1) <= ask.request
+            fate = "unissued" if unknown else "forgotten"
+        elif run.first in home.open or run.first in home.leases:
+            fate, run = "pending", None
+        elif run.first in home.voids:
+            fate = "void"
+        out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor)))
+
+    # Subscriptions.
+
+    def _register(self, message: Registration, now: Micros, out: list[Effect]) -> None:
+        home = self.hosted[message.topic]
+        unproven = self._unproven(home, message.left)
+        if unproven:
+            if len(home.parked) >= self.config.parked_max:
+                out.append(Refuse(f"{len(home.parked)} registrations of topic {home.topic} wait for proofs"))
+                return
+            out.append(PERSIST)
+            home.parked.append(message)
+            for x in unproven:
+                self._onward(x, Prove(x, message.left[x], home.topic), now, out)
+            return
+        out.append(PERSIST)
+        match message:
+            case Collect(sid=sid, version=version, topic=topic, new=new):
+                if topic not in new:
+                    home.register(sid, version, message.topics, message.left)
+                part = Part(topic, self.clock[topic], sid, version, tuple(x for x in new if x != topic))
+                self._climb(part, out)
+            case Install(sid=sid, version=version, topic=topic, topics=topics):
+                home.register(sid, version, topics, message.left)
+                for x in topics:
+                    if x != topic and not self._full:
+                        home.fresh[x] = None  # also when this is a repeated Install: the base may be a later one
+                gate = {x: number for x, number in home.hist.items() if x in topics}
+                out.append(Send(sid, Installed(topic, version, self.clock[topic], gate)))
+            case Update(sid=sid, version=version, topic=topic, topics=topics):
+                home.register(sid, version, topics, message.left)
+                out.append(Send(sid, Updated(topic, version)))
+
+    def _pass_part(self, part: Part, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        self._seen(part.topic, part.number)
+        self._climb(part, out)
+
+    def _climb(self, part: Part, out: list[Effect]) -> None:
+        todo = tuple(x for x in part.todo if x not in self.clock)
+        if todo and self._parent is not None:
+            out.append(Send(self._parent, Part(part.topic, part.number, part.sid, part.version, todo)))
+        else:
+            out.append(Send(part.sid, Collected(part.topic, part.version)))
+
+    # Numbers that clients name.
+
+    def _unproven(self, home: HostedTopic, left: Entries) -> Topics:
+        return tuple(
+            x
+            for x, number in left.items()
+            if x != home.topic and number > self.clock.get(x, 0) and number > home.proven.get(x, 0)
+        )
+
+    def _prove(self, message: Prove, now: Micros, out: list[Effect]) -> None:
+        topic, number, asker = message.topic, message.number, message.asker
+        if topic in self.clock and number <= self.clock[topic] and asker in self.clock:
+            self._onward(asker, Proven(asker, topic, self.clock[topic]), now, out)
+        elif topic not in self.hosted:
+            if self._toward(topic) is None:
+                self._onward(asker, Disproved(asker, topic, number), now, out)
+            else:
+                self._onward(topic, message, now, out)
+        elif number > self.clock[topic]:
+            self._onward(asker, Disproved(asker, topic, number), now, out)
+        else:
+            out.append(Send(self._above(), Proof(topic, self.clock[topic], asker)))
+
+    def _pass_proof(self, proof: Proof, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        self._seen(proof.topic, proof.number)
+        if proof.asker in self.clock:
+            self._onward(proof.asker, Proven(proof.asker, proof.topic, proof.number), now, out)
+        elif self._parent is not None:
+            out.append(Send(self._parent, proof))
+
+    def _unpark(self, home: HostedTopic, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        parked, home.parked = home.parked, []
+        for message in parked:
+            if self._unproven(home, message.left):
+                home.parked.append(message)
+            else:
+                self._register(message, now, out)
+
+    def _deny(self, home: HostedTopic, message: Disproved, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        parked, home.parked = home.parked, []
+        for waiting in parked:
+            if waiting.left.get(message.topic, 0) < message.number:
+                home.parked.append(waiting)
+                continue
+            reason = f"number {waiting.left[message.topic]} of topic {message.topic} was never issued"
+            out.append(Refuse(f"{waiting.sid}: {reason}"))
+            out.append(Send(waiting.sid, Denied(home.topic, waiting.version, reason)))
+
+    # Ways through the tree.
+
+    def _above(self) -> Address:
+        if self._parent is None:
+            raise InvariantError(f"{self.me} is the root: there is no node above to complete a timestamp")
+        return self._parent
+
+    def _toward(self, topic: Topic) -> Address | None:
+        return self.below.get(topic, self._parent)
+
+    def _onward(self, topic: Topic, message: PeerMessage, now: Micros, out: list[Effect]) -> None:
+        """One hop towards the home of the topic; in line behind its Move, if it is moving."""
+        if topic in self.hosted:
+            out += self.handle(message, now)
+            return
+        to = self._toward(topic)
+        out.append(Refuse(f"nobody hosts topic {topic}") if to is None else Send(to, message))
+
+    def _here(self, topic: Topic, message: PeerMessage, now: Micros, out: list[Effect]) -> bool:
+        """Whether we are the home; if not, a peer's message goes on."""
+        if topic in self.hosted:
+            return True
+        self._onward(topic, message, now, out)
+        return False
+
+    def _home(self, topic: Topic, message: ClientMessage, out: list[Effect]) -> bool:
+        """Whether we are the home; if not, a client's message goes on."""
+        if topic in self.hosted:
+            return True
+        self._forward(topic, message, out)
+        return False
+
+    def _forward(self, topic: Topic, message: ClientMessage, out: list[Effect]) -> None:
+        to = self._toward(topic)
+        out.append(Refuse(f"nobody hosts topic {topic}") if to is None else Send(to, Routed(topic, message)))
+
+    # Moving and new topics.
+
+    def _move_out(self, message: Migrate, out: list[Effect]) -> None:
+        topic, to = message.topic, message.to
+        if topic not in self.hosted:
+            out.append(Refuse(f"{self.me} is not the home of topic {topic}"))
+            return
+        if to != self._parent and to not in self._children:
+            out.append(Refuse(f"{to} is no neighbour of {self.me}: topics move along one link at a time"))
+            return
+        out.append(PERSIST)
+        home = self.hosted.pop(topic)
+        number = self.clock[topic]
+        self._marking.pop(topic, None)
+        self._given.pop(topic, None)
+        if to == self._parent:
+            del self.clock[topic]
+            seen = dict(self.clock)
+        else:
+            self.below[topic] = to
+            seen = {x: self.clock[x] for x in self.below}
+        out.append(Send(to, Move(topic, {"number": number, "home": home.pack()}, seen)))
+
+    def _move_in(self, message: Move, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        topic = message.topic
+        self.below.pop(topic, None)
+        self._given.pop(topic, None)
+        self.clock[topic] = message.state["number"]
+        home = self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
+        home.unpack(message.state["home"])
+        for x, number in message.clock.items():
+            self._seen(Topic(x), number)
+        if home.high_water:
+            self._marking[topic] = self.config.mark_repeats
+            self._set("marks", Micros(now + self.config.mark_us), out)
+        if home.leases:
+            self._set("leases", Micros(now + self.config.lease_us), out)
+
+    def _host(self, topic: Topic, out: list[Effect]) -> None:
+        if topic in self.clock:
+            out.append(Refuse(f"topic {topic} exists"))
+            return
+        out.append(PERSIST)
+        self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
+        self.clock[topic] = 0
+        out.append(Deliver(Announced(topic)) if self._parent is None else Send(self._parent, Born(topic, self.me)))
+
+    def _learn(self, topic: Topic, child: Address, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        self.below[topic] = child
+        self.clock.setdefault(topic, 0)
+        if self._parent is None:
+            out.append(Send(child, Announced(topic)))
+        else:
+            out.append(Send(self._parent, Born(topic, self.me)))
+
+    # Timers.
+
+    def _set(self, key: str, at: Micros, out: list[Effect]) -> None:
+        if key not in self._timers:
+            self._timers[key] = None
+            out.append(SetTimer(key, at))
+
+    def _fired(self, key: str, now: Micros, out: list[Effect]) -> None:
+        self._timers.pop(key, None)
+        if key == "marks":
+            for topic in list(self._marking):
+                out.append(Broadcast(topic, Mark(topic, self.hosted[topic].high_water), control=True))
+                self._marking[topic] -= 1
+                if not self._marking[topic]:
+                    del self._marking[topic]
+            if self._marking:
+                self._set("marks", Micros(now + self.config.mark_us), out)
+        elif key == "leases":
+            self._end_leases(now, out)
+
+    def _end_leases(self, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        earliest: list[Micros] = []
+        for home in self.hosted.values():
+            for first, (since, run) in list(home.leases.items()):
+                end = Micros(since + self.config.lease_us)
+                if end > now:
+                    earliest.append(end)
+                    continue
+                del home.leases[first]
+                home.voids[first] = None
+                out.append(Broadcast(home.topic, Void(home.topic, run), control=True))
+        if earliest:
+            self._set("leases", min(earliest), out)
+
+    # Durability.
+
+    def snapshot(self) -> Any:
+        return {
+            "hosted": {topic: home.pack() for topic, home in self.hosted.items()},
+            "below": dict(self.below),
+            "clock": dict(self.clock),
+            "given": {topic: dict(given) for topic, given in self._given.items()},
+            "marking": dict(self._marking),
+            "timers": list(self._timers),
+            "blocked": self._blocked,
+        }
+
+    def restore(self, snapshot: Any) -> None:
+        self.hosted = {}
+        for topic, packed in snapshot["hosted"].items():
+            home = self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
+            home.unpack(packed)
+        self.below = dict(snapshot["below"])
+        self.clock = dict(snapshot["clock"])
+        self._given = {topic: dict(given) for topic, given in snapshot["given"].items()}
+        self._marking = dict(snapshot["marking"])
+        self._timers = dict.fromkeys(snapshot["timers"])
+        self._blocked = snapshot["blocked"]

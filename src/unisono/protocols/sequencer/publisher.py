@@ -1,0 +1,182 @@
+"""The publisher half of the ordering module: requests, repetitions, outcomes, and the wait that makes order causal.
+
+Stamp mode: the payload leaves at once, and a request for its number goes to the topic's home; `Accepted` when the
+number is durable. Ticket mode: the request goes first, and the event leaves with its number when it is granted in
+time. Requests are repeated until they are answered, so the outcome Unknown ends the wait of the caller, not ours.
+
+With `sgmin` 1 a request waits until every earlier one on *another* topic is complete, and, with early stamps, until
+no item that was notified here is still open: then everything the application may have reacted to precedes it.
+"""
+
+from collections import deque
+
+from unisono.machine import Accepted, Broadcast, Deliver, Effect, Refused, Send, SetTimer, Unknown
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import (
+    Ask,
+    Completed,
+    Creates,
+    Granted,
+    Payload,
+    Published,
+    Taken,
+    Ticketed,
+    Told,
+    Wanted,
+)
+
+
+class _Open:
+    """A publication that has no number yet."""
+
+    __slots__ = ("asked_at", "event", "number", "outcome", "published_at")
+
+    def __init__(self, event: Event, outcome: int, now: Micros) -> None:
+        self.event = event
+        self.outcome: int | None = outcome  # the caller's name for it, until it has been told
+        self.published_at = now
+        self.asked_at: Micros | None = None  # when the request first left; None while it has to wait
+        self.number = 0  # ticket mode: granted too late, to be asked for
+
+
+class Publisher:
+    """All publications of one client."""
+
+    def __init__(self, address: Address, homes: dict[Topic, Address], config: SequencerConfig) -> None:
+        self.address = address
+        self.config = config
+        self.homes = homes
+        self.open: dict[Topic, dict[int, _Open]] = {}
+        """Per topic: request -> publication without a durable number (ticket mode: not yet published)."""
+        self.incomplete: dict[Topic, int] = {}
+        """Causal: the last request per topic that is not known to be complete."""
+        self._next: dict[Topic, int] = {}
+        self._held: deque[tuple[Topic, int]] = deque()  # causal: requests that have to wait, in program order
+        self._causal = config.sgmin == 1
+        self._timers: dict[str, None] = {}
+
+    def publish(self, topic: Topic, event: Event, outcome: int, ready: bool, now: Micros, out: list[Effect]) -> None:
+        """`ready`: nothing that was notified here is still open."""
+        waiting = self.open.setdefault(topic, {})
+        if topic not in self.homes:
+            out.append(Deliver(Refused(outcome, f"nobody hosts topic {topic}")))
+            return
+        if len(waiting) >= self.config.window:
+            out.append(Deliver(Refused(outcome, f"{len(waiting)} publications on the topic wait for their numbers")))
+            return
+        request = self._next.get(topic, 1)
+        self._next[topic] = request + 1
+        waiting[request] = _Open(event, outcome, now)
+        if self.config.mode == "stamp":
+            out.append(Broadcast(topic, Payload(self.address, request, event)))
+        self._held.append((topic, request))
+        self.release(ready, now, out)
+        self._set("create", self.config.resend_us, now, out)
+
+    def release(self, ready: bool, now: Micros, out: list[Effect]) -> None:
+        """Lets go what no longer has to wait."""
+        while self._held:
+            topic, request = self._held[0]
+            if self._causal and (not ready or any(other != topic for other in self.incomplete)):
+                return
+            self._held.popleft()
+            if self._causal:
+                self.incomplete[topic] = request
+            self.open[topic][request].asked_at = now
+            self._ask(topic, request, 1, out)
+
+    @property
+    def waits_for_open(self) -> bool:
+        return bool(self._held)
+
+    def _ask(self, topic: Topic, first: int, count: int, out: list[Effect]) -> None:
+        waiting = self.open[topic]
+        ack = next(iter(waiting)) if waiting else first
+        item = Wanted(topic, first, count, min(ack, first))
+        out.append(Send(self.homes[topic], Creates(self.address, (item,), self._causal)))
+
+    def taken(self, message: Taken, out: list[Effect]) -> None:
+        waiting = self.open.get(message.topic, {})
+        for request in [r for r in waiting if r <= message.upto]:
+            self._accept(waiting.pop(request), out)
+
+    def completed(self, message: Completed, ready: bool, now: Micros, out: list[Effect]) -> None:
+        self.taken(Taken(message.topic, message.upto), out)
+        if self.incomplete.get(message.topic, message.upto + 1) <= message.upto:
+            del self.incomplete[message.topic]
+        self.release(ready, now, out)
+
+    def granted(self, message: Granted, ready: bool, now: Micros, out: list[Effect]) -> None:
+        run, topic = message.run, message.topic
+        waiting = self.open.get(topic, {})
+        for i in range(run.count):
+            publication = waiting.get(run.request + i)
+            if publication is None or publication.number:
+                continue
+            number = run.first + i
+            if publication.asked_at is None or now - publication.asked_at >= self.config.lease_us // 2:
+                # Too late to be sure that the number is still ours: the home knows.
+                publication.number = number
+                out.append(Send(self.homes[topic], Ask(self.address, topic, number)))
+                continue
+            entries = run.entries if i == 0 or self.config.encoding == "full" else {}
+            ticketed = Ticketed(self.address, run.request + i, number, entries, publication.event)
+            out.append(Broadcast(topic, ticketed))
+            self._accept(waiting.pop(run.request + i), out)
+        if self.incomplete.get(topic, 0) in range(run.request, run.request + run.count):
+            del self.incomplete[topic]
+        ack = next(iter(waiting)) if waiting else self._next[topic]
+        out.append(Send(self.homes[topic], Published(self.address, topic, ack)))
+        self.release(ready, now, out)
+
+    def told(self, message: Told, ready: bool, now: Micros, out: list[Effect]) -> None:
+        """What became of a number we were granted too late: only when it is void may the event get a new one."""
+        waiting = self.open.get(message.topic, {})
+        for request, publication in list(waiting.items()):
+            if publication.number != message.number or message.fate != "void":
+                continue
+            del waiting[request]
+            again = self._next[message.topic]
+            self._next[message.topic] = again + 1
+            waiting[again] = publication
+            publication.number, publication.asked_at = 0, None
+            self._held.append((message.topic, again))
+        self.release(ready, now, out)
+
+    def fired(self, now: Micros, out: list[Effect]) -> None:
+        self._timers.clear()
+        for topic, waiting in self.open.items():
+            first = last = 0
+            for request, publication in waiting.items():
+                if publication.outcome is not None and now - publication.published_at >= self.config.accept_us:
+                    out.append(Deliver(Unknown(publication.outcome, "the home has not answered in time")))
+                    publication.outcome = None
+                if publication.number:
+                    out.append(Send(self.homes[topic], Ask(self.address, topic, publication.number)))
+                elif publication.asked_at is not None:
+                    if request != last + 1 or not first:
+                        self._ask_run(topic, first, last, out)
+                        first = request
+                    last = request
+            self._ask_run(topic, first, last, out)
+        for topic, request in self.incomplete.items():
+            if request not in self.open[topic]:  # taken, but is it complete?
+                self._ask(topic, request, 1, out)
+        if any(self.open.values()) or self.incomplete:
+            self._set("create", self.config.resend_us, now, out)
+
+    def _ask_run(self, topic: Topic, first: int, last: int, out: list[Effect]) -> None:
+        if first:
+            self._ask(topic, first, last - first + 1, out)
+
+    def _accept(self, publication: _Open, out: list[Effect]) -> None:
+        if publication.outcome is not None:
+            out.append(Deliver(Accepted(publication.outcome)))
+
+    def _set(self, key: str, delay: Micros, now: Micros, out: list[Effect]) -> None:
+        if key not in self._timers:
+            self._timers[key] = None
+            out.append(SetTimer(key, Micros(now + delay)))

@@ -1,0 +1,522 @@
+"""The subscriber half of the ordering module: two-phase subscription, hold-back, and a deadline on every wait.
+
+An item is a number of a topic with its timestamp and its payload (or the knowledge that the payload will not come).
+It is processed iff (1) it is the next number of its topic, (2) every entry of a topic we subscribe to has been
+reached, (3) no entry belongs to a topic we are just joining, (4) the gate given at joining has been reached, and
+(5) with early stamps, no topic we subscribe to or are joining is still missing from its timestamp. Processing moves
+the clock of its own topic only. Skips and voids obey the same rules and notify nobody.
+
+`seen` remembers the last number *notified* per topic over all subscription periods; what is seen of topics we left
+goes with every registration (`left`), so that those who hear both sides of our leaving agree with us.
+"""
+
+from collections import deque
+from typing import Any
+
+from unisono.machine import (
+    Deliver,
+    Effect,
+    Gap,
+    Heard,
+    Join,
+    Joined,
+    Leave,
+    Refuse,
+    Send,
+    SetTimer,
+    Stalled,
+)
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import (
+    Ask,
+    Collect,
+    Collected,
+    Denied,
+    Entries,
+    Install,
+    Installed,
+    Mark,
+    Payload,
+    Pieces,
+    Run,
+    Stamps,
+    Ticketed,
+    Told,
+    Topics,
+    Update,
+    Updated,
+    Void,
+)
+from unisono.structures.holdback import HoldBack
+
+
+class _Item:
+    """A run as far as it is known."""
+
+    __slots__ = ("entries", "first", "last", "missing", "publisher", "request", "settled", "void")
+
+    def __init__(self, run: Run) -> None:
+        self.first = run.first
+        self.last = run.last
+        self.publisher = run.publisher
+        self.request = run.request
+        self.entries: Entries = dict(run.entries)
+        self.missing: dict[Topic, None] | None = None  # None: not known yet
+        self.settled: dict[Topic, None] = {}  # by pieces that came before the home's
+        self.void = False
+
+
+def _singles(run: Run) -> list[Run]:
+    if run.count == 1:
+        return [run]
+    return [Run(run.first + i, 1, run.publisher, run.request + i, run.entries) for i in range(run.count)]
+
+
+class _Feed:
+    """What has come in on one topic."""
+
+    __slots__ = (
+        "base",
+        "fresh_until",
+        "gate",
+        "head",
+        "heard",
+        "items",
+        "live",
+        "lost",
+        "mark",
+        "muted",
+        "payloads",
+        "skipped",
+        "stalled",
+        "waiting_for",
+        "waiting_since",
+    )
+
+    def __init__(self) -> None:
+        self.live = False  # joining until the subscription is complete
+        self.muted = False  # the application has left already
+        self.base = 0
+        self.gate: Entries = {}
+        self.items: dict[int, _Item] = {}
+        self.head: _Item | None = None
+        self.payloads: dict[tuple[Address, int], tuple[Event, Micros]] = {}
+        self.lost: dict[int, None] = {}  # numbers whose payload will not come
+        self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
+        self.mark = 0  # the highest number known to exist
+        self.fresh_until = Micros(0)  # stamps before this may belong to payloads from before our time
+        self.waiting_for = 0  # the number we wait for, and since when
+        self.waiting_since = Micros(0)
+        self.stalled = False
+        self.heard = Micros(0)  # when the home last answered
+
+
+class Subscriber:
+    """All subscriptions of one client (one `sid`)."""
+
+    def __init__(self, sid: Address, homes: dict[Topic, Address], config: SequencerConfig) -> None:
+        self.sid = sid
+        self.config = config
+        self.homes = homes
+        self.hold = HoldBack()
+        self.feeds: dict[Topic, _Feed] = {}
+        """Topics subscribed to (live) and topics being joined."""
+        self.seen: Entries = {}
+        self.version = 0
+        self.joining: Topics = ()
+        self._unjoined: dict[Topic, None] = {}  # the broker has not confirmed these yet
+        self._requests: deque[tuple[str, Topics]] = deque()
+        self._uncollected: dict[Topic, Collect] = {}
+        self._uninstalled: dict[Topic, Install] = {}
+        self._installed: dict[Topic, Installed] = {}
+        self._updates: dict[Topic, Update] = {}
+        self._timers: dict[str, None] = {}
+        self.open: dict[tuple[Topic, int], dict[Topic, None]] = {}
+        """Causal order with early stamps: notified runs (topic, first) whose timestamps are not complete yet."""
+
+    @property
+    def subscribed(self) -> Topics:
+        return tuple(topic for topic, feed in self.feeds.items() if feed.live)
+
+    @property
+    def left(self) -> Entries:
+        live = self.feeds
+        return {t: number for t, number in self.seen.items() if not (t in live and live[t].live)}
+
+    # Subscribing and leaving.
+
+    def subscribe(self, topics: Topics, now: Micros, out: list[Effect]) -> None:
+        self._requests.append(("subscribe", topics))
+        self._next_request(now, out)
+
+    def unsubscribe(self, topics: Topics, now: Micros, out: list[Effect]) -> None:
+        for topic in topics:
+            if topic in self.feeds:
+                self.feeds[topic].muted = True
+        self._requests.append(("unsubscribe", topics))
+        self._next_request(now, out)
+
+    def _next_request(self, now: Micros, out: list[Effect]) -> None:
+        while self._requests and not self.joining:
+            what, topics = self._requests.popleft()
+            if what == "unsubscribe":
+                self._leave(tuple(t for t in topics if t in self.feeds), now, out)
+                continue
+            new = tuple(dict.fromkeys(t for t in topics if t not in self.feeds))
+            if not new:
+                continue
+            self.joining = new
+            for topic in new:
+                self.feeds[topic] = _Feed()
+                self._unjoined[topic] = None
+                out.append(Join(topic))
+
+    def joined(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        """The broker delivers what is published on the topic from now on."""
+        if topic not in self._unjoined:
+            return
+        del self._unjoined[topic]
+        if not self._unjoined:
+            self._begin_joining(now, out)
+
+    def _begin_joining(self, now: Micros, out: list[Effect]) -> None:
+        old, new, left = self.subscribed, self.joining, self.left
+        self.version += 1
+        visit = dict.fromkeys([*old, *left])
+        if len(new) == 1:
+            visit.pop(new[0], None)
+        topics = old + new
+        for topic in visit:
+            self._uncollected[topic] = Collect(self.sid, self.version, topic, topics, new, left)
+        for topic in new:
+            self._uninstalled[topic] = Install(self.sid, self.version, topic, topics, left)
+        self._advance_joining(now, out)
+
+    def _advance_joining(self, now: Micros, out: list[Effect]) -> None:
+        """No Install leaves before every part has reached its height."""
+        messages = self._uncollected.values() or self._uninstalled.values()
+        out += [Send(self._home(message.topic), message) for message in messages]
+        self._set("subscribe", self.config.resend_us, now, out)
+
+    def collected(self, message: Collected, now: Micros, out: list[Effect]) -> None:
+        if message.version != self.version or self._uncollected.pop(message.topic, None) is None:
+            return
+        if not self._uncollected:
+            self._advance_joining(now, out)
+
+    def installed(self, message: Installed, now: Micros, out: list[Effect]) -> None:
+        if message.version != self.version or self._uninstalled.pop(message.topic, None) is None:
+            return
+        self._installed[message.topic] = message
+        if self._uninstalled:
+            return
+        for topic, answer in self._installed.items():
+            feed = self.feeds[topic]
+            feed.live, feed.base, feed.gate = True, answer.base, answer.gate
+            feed.items = {first: item for first, item in feed.items.items() if item.last > answer.base}
+            feed.fresh_until = Micros(now + self.config.payload_wait_us)
+            self.hold.open(topic, answer.base)
+            out.append(Deliver(Joined(topic, answer.base)))
+        self._installed.clear()
+        self.joining = ()
+        self.hold.wake_all()
+        self._process(now, out)
+        self._next_request(now, out)
+
+    def denied(self, message: Denied, now: Micros, out: list[Effect]) -> None:
+        """Our own numbers are true, so this is a home that lost its state; saying so is all we can do."""
+        out.append(Refuse(f"topic {message.topic}: {message.reason}"))
+
+    def _leave(self, topics: Topics, now: Micros, out: list[Effect]) -> None:
+        if not topics:
+            return
+        for topic in topics:
+            self.hold.close(topic)
+            del self.feeds[topic]
+            out.append(Leave(topic))
+        self.version += 1
+        rest, left = self.subscribed, self.left
+        for topic in rest:
+            self._updates[topic] = Update(self.sid, self.version, topic, rest, left)
+        for topic in topics:
+            self._updates[topic] = Update(self.sid, self.version, topic, ())
+        latest = [message for message in self._updates.values() if message.version == self.version]
+        out += [Send(self._home(message.topic), message) for message in latest]
+        self._set("subscribe", self.config.resend_us, now, out)
+        self.hold.wake_all()
+        self._process(now, out)
+
+    def updated(self, message: Updated) -> None:
+        update = self._updates.get(message.topic)
+        if update is not None and update.version <= message.version:
+            del self._updates[message.topic]
+
+    # What the broker brings.
+
+    def heard(self, topic: Topic, message: Any, now: Micros, out: list[Effect]) -> None:
+        feed = self.feeds.get(topic)
+        if isinstance(message, Pieces) and self.open:
+            self._close_open(message)
+        if feed is None:
+            return
+        match message:
+            case Payload(publisher=publisher, request=request, event=event):
+                if (publisher, request) in feed.skipped:
+                    self._late(topic, feed, (publisher, request), event, out)
+                elif self._room(feed, out):
+                    feed.payloads[publisher, request] = (event, now)
+            case Stamps(runs=runs):
+                for run in runs:
+                    self._complete(topic, feed, run)
+            case Pieces(pieces=pieces):
+                for piece in pieces:
+                    self._merge(topic, feed, piece.run, piece.settled, piece.missing)
+            case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
+                if feed.live and number <= self.hold.local[topic]:
+                    self._late(topic, feed, (publisher, request), event, out)
+                elif self._room(feed, out):
+                    feed.payloads[publisher, request] = (event, now)
+                    self._complete(topic, feed, Run(number, 1, publisher, request, entries))
+            case Void(run=run):
+                self._void(topic, feed, run)
+            case Mark(number=number):
+                feed.mark = max(feed.mark, number)
+            case _:
+                out.append(Refuse(f"{type(message).__name__} is nothing the sequencer publishes"))
+                return
+        if feed.live:
+            self.hold.wake(topic)
+            self._process(now, out)
+            self._watch(now, out)
+
+    def _room(self, feed: _Feed, out: list[Effect]) -> bool:
+        if len(feed.payloads) < self.config.buffer_max:
+            return True
+        out.append(Refuse(f"{len(feed.payloads)} payloads wait: this one counts as lost"))
+        return False
+
+    def _item(self, topic: Topic, feed: _Feed, run: Run) -> _Item | None:
+        """The item of a run that is still to be processed."""
+        if feed.live and run.last <= self.hold.local[topic]:
+            return None
+        feed.mark = max(feed.mark, run.last)
+        item = feed.items.get(run.first)
+        if item is None:
+            item = feed.items[run.first] = _Item(run)
+        return item
+
+    def _complete(self, topic: Topic, feed: _Feed, run: Run) -> None:
+        if run.count > 1 and self.config.mode == "ticket":  # there, events come one by one
+            for one in _singles(run):
+                self._complete(topic, feed, one)
+            return
+        item = self._item(topic, feed, run)
+        if item is not None and item.missing != {}:
+            item.entries = dict(run.entries)
+            item.missing = {}
+
+    def _merge(self, topic: Topic, feed: _Feed, run: Run, settled: Topics, missing: Topics | None) -> None:
+        item = self._item(topic, feed, run)
+        if item is None:
+            return
+        item.entries.update(run.entries)
+        if missing is not None and item.missing is None:
+            item.missing = {x: None for x in missing if x not in item.settled}
+        for x in settled:
+            if item.missing is None:
+                item.settled[x] = None
+            else:
+                item.missing.pop(x, None)
+
+    def _void(self, topic: Topic, feed: _Feed, run: Run) -> None:
+        """A run of numbers that will not be published; those whose events have come all the same are delivered."""
+        for one in _singles(run):
+            item = self._item(topic, feed, one)
+            if item is not None:
+                self._complete(topic, feed, one)
+                item.void = True
+
+    # Delivery.
+
+    def _process(self, now: Micros, out: list[Effect]) -> None:
+        while (topic := self.hold.next_due()) is not None:
+            self._examine(topic, now, out)
+
+    def _examine(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        feed = self.feeds[topic]
+        local = self.hold.local
+        while True:
+            number = local[topic] + 1
+            item = feed.head
+            if item is None or item.last < number:
+                item = feed.head = feed.items.get(number)
+                if item is None:
+                    return
+            if not self._allowed(topic, feed, item):
+                return
+            key = (item.publisher, item.request + number - item.first)
+            payload = feed.payloads.pop(key, None)
+            if payload is None and not item.void and number not in feed.lost:
+                return
+            feed.lost.pop(number, None)
+            if payload is None:
+                self._skip(feed, key, number)
+            if number == item.last:
+                del feed.items[item.first]
+            if payload is not None and not feed.muted:
+                self.seen[topic] = number
+                if item.missing and self.config.sgmin == 1:
+                    self.open[topic, item.first] = dict(item.missing)
+                out.append(Deliver(Heard(topic, payload[0], number=number)))
+            self.hold.advance(topic, number)
+
+    def _allowed(self, topic: Topic, feed: _Feed, item: _Item) -> bool:
+        feeds, local = self.feeds, self.hold.local
+        if item.missing is None:
+            return False
+        for x in item.missing:
+            if x in feeds:
+                return False
+        for x, number in item.entries.items():
+            if x in local:
+                if local[x] < number and x != topic:
+                    self._sleep(topic, x, number)
+                    return False
+            elif x in feeds:
+                return False  # we are joining it: what we may deliver is not known before we have its base
+        for x, number in feed.gate.items():
+            if x in local and local[x] < number:
+                self._sleep(topic, x, number)
+                return False
+        return True
+
+    def _sleep(self, topic: Topic, awaited: Topic, number: int) -> None:
+        self.hold.sleep(topic, awaited, number)
+        feed = self.feeds[awaited]
+        feed.mark = max(feed.mark, number)  # it exists, so it may be asked for
+
+    def _skip(self, feed: _Feed, key: tuple[Address, int], number: int) -> None:
+        feed.skipped[key] = number
+        if len(feed.skipped) > self.config.buffer_max:
+            del feed.skipped[next(iter(feed.skipped))]
+
+    def _late(self, topic: Topic, feed: _Feed, key: tuple[Address, int], event: Event, out: list[Effect]) -> None:
+        """Its number has gone by without it, so it can only be told apart; a mere repetition is dropped."""
+        number = feed.skipped.pop(key, 0)
+        if number and not feed.muted:
+            out.append(Deliver(Heard(topic, event, number=number, late=True)))
+
+    # Deadlines.
+
+    def _watch(self, now: Micros, out: list[Effect]) -> None:
+        if "ask" not in self._timers and any(feed.live and self._waits(t, feed) for t, feed in self.feeds.items()):
+            self._set("ask", self.config.ask_us, now, out)
+
+    def _waits(self, topic: Topic, feed: _Feed) -> bool:
+        return bool(feed.payloads or feed.items or feed.mark > self.hold.local[topic])
+
+    def fired(self, key: str, now: Micros, out: list[Effect]) -> None:
+        self._timers.pop(key, None)
+        if key == "subscribe":
+            again: list[Collect | Install | Update] = [*self._updates.values()]
+            again += self._uncollected.values() or self._uninstalled.values()
+            out += [Send(self._home(message.topic), message) for message in again]
+            if again or self.joining:
+                self._set("subscribe", self.config.resend_us, now, out)
+        elif key == "ask":
+            for topic in list(self.feeds):
+                feed = self.feeds[topic]
+                if feed.live and self._waits(topic, feed):
+                    self._check_wait(topic, feed, now, out)
+            for topic, first in self.open:
+                if topic not in self.feeds:
+                    out.append(Send(self._home(topic), Ask(self.sid, topic, first)))
+            self._process(now, out)
+            self._watch(now, out)
+            if self.open:
+                self._set("ask", self.config.ask_us, now, out)
+
+    def _check_wait(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
+        number = self.hold.local[topic] + 1
+        if feed.waiting_for != number:
+            feed.waiting_for, feed.waiting_since, feed.stalled = number, now, False
+            feed.heard = now
+            return
+        waited = now - feed.waiting_since
+        item = feed.items.get(number) if feed.head is None or feed.head.last < number else feed.head
+        if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
+            if feed.mark >= number:
+                out.append(Send(self._home(topic), Ask(self.sid, topic, number)))
+            self._ask_for_payloads(topic, feed, now, out)
+            if now - feed.heard >= self.config.stall_us and not feed.stalled and feed.mark >= number:
+                feed.stalled = True
+                out.append(Deliver(Stalled(topic, feed.waiting_since, "its home does not answer")))
+        elif self._allowed(topic, feed, item) and waited >= self.config.payload_wait_us:
+            feed.lost[number] = None
+            self.hold.wake(topic)
+            if feed.waiting_since >= feed.fresh_until and not feed.muted:
+                out.append(Deliver(Gap(topic, number, number, "its payload did not come in time")))
+
+    def _ask_for_payloads(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
+        """Payloads nobody has numbered: ask for the oldest, forget the very old."""
+        asked = False
+        for key, (_, since) in list(feed.payloads.items()):
+            if now - since >= self.config.payload_keep_us:
+                del feed.payloads[key]
+            elif not asked and now - since >= self.config.ask_us:
+                asked = True
+                out.append(Send(self._home(topic), Ask(self.sid, topic, 0, *key)))
+
+    def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
+        topic, run = message.topic, message.run
+        if run is not None:
+            self.open.pop((topic, run.first), None)
+        feed = self.feeds.get(topic)
+        if feed is None or not feed.live:
+            return
+        feed.heard = now
+        if message.fate == "forgotten":
+            self._start_again(topic, feed, message, now, out)
+            return
+        if run is None:
+            return
+        for one in _singles(run):
+            if one.first <= self.hold.local[topic]:  # from before our time, or a repetition
+                feed.payloads.pop((one.publisher, one.request), None)
+        if message.fate == "void":
+            self._void(topic, feed, run)
+        else:
+            self._complete(topic, feed, run)
+        self.hold.wake(topic)
+        self._process(now, out)
+        self._watch(now, out)
+
+    def _start_again(self, topic: Topic, feed: _Feed, message: Told, now: Micros, out: list[Effect]) -> None:
+        """The home has forgotten what we wait for: say so, and open a new subscription window."""
+        number = self.hold.local[topic] + 1
+        if message.number != number:
+            return
+        out.append(Deliver(Gap(topic, number, message.floor - 1, "its home no longer knows these numbers")))
+        self._requests.appendleft(("subscribe", (topic,)))
+        self._requests.appendleft(("unsubscribe", (topic,)))
+        self._next_request(now, out)
+
+    def _close_open(self, message: Pieces) -> None:
+        for piece in message.pieces:
+            missing = self.open.get((message.topic, piece.run.first))
+            if missing is not None:
+                for x in piece.settled:
+                    missing.pop(x, None)
+                if not missing:
+                    del self.open[message.topic, piece.run.first]
+
+    def _home(self, topic: Topic) -> Address:
+        return self.homes[topic]
+
+    def _set(self, key: str, delay: Micros, now: Micros, out: list[Effect]) -> None:
+        if key not in self._timers:
+            self._timers[key] = None
+            out.append(SetTimer(key, Micros(now + delay)))

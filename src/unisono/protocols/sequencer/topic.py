@@ -1,0 +1,173 @@
+"""What the home of a topic knows about it. All of it is durable, and all of it moves when the topic moves."""
+
+from bisect import bisect_right
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.groups import SequencingGroup
+from unisono.protocols.sequencer.messages import Collect, Entries, Install, Run, Topics, Update, Wanted
+
+
+class HostedTopic:
+    """One topic at its home; its last number is in the node's clock."""
+
+    __slots__ = (
+        "_early",
+        "_firsts",
+        "bar",
+        "finished",
+        "floor",
+        "fresh",
+        "group",
+        "high_water",
+        "hist",
+        "issued",
+        "leases",
+        "open",
+        "parked",
+        "proven",
+        "requests",
+        "topic",
+        "voids",
+        "waiters",
+    )
+
+    def __init__(self, topic: Topic, sgmin: int) -> None:
+        self.topic = topic
+        self.group = SequencingGroup(topic, sgmin)
+        self.bar: Entries = {}  # entries the next event must carry, once
+        self.hist: Entries = {}  # the highest ever put into bar: the gate of those who join later
+        self.fresh: dict[Topic, None] = {}  # topics whose next entry must be explicit: somebody has joined since
+        self.requests: dict[Address, int] = {}  # the request we number next, per publisher
+        self._early: dict[Address, dict[int, int]] = {}  # requests that overtook their predecessors: first -> count
+        self.issued: dict[int, Run] = {}  # by first number; the last `issued_max` numbers
+        self._firsts: deque[int] = deque()
+        self.floor = 1  # the oldest number in `issued`
+        self.open: dict[int, int] = {}  # first -> count of the runs whose timestamps are still climbing
+        self.high_water = 0  # all numbers up to this are complete
+        self.waiters: deque[tuple[int, Address, int]] = deque()  # number, publisher, request: tell when complete
+        self.finished: dict[Address, int] = {}  # the last request told complete
+        self.proven: Entries = {}  # numbers of other topics that have passed the meeting point with this one
+        self.parked: list[Collect | Install | Update] = []
+        self.leases: dict[int, tuple[Micros, Run]] = {}  # ticket mode: granted and not yet known to be published
+        self.voids: dict[int, None] = {}
+
+    def accept(self, publisher: Address, item: Wanted, window: int) -> list[tuple[int, int]]:
+        """The runs (first request, count) that get numbers now: each request once, in the publisher's order."""
+        wanted = self.requests.get(publisher, 1)
+        if item.ack > wanted:
+            wanted = self.requests[publisher] = item.ack
+        if item.first > wanted:
+            early = self._early.setdefault(publisher, {})
+            if item.first + item.count - wanted <= window:
+                early[item.first] = max(item.count, early.get(item.first, 0))
+            return []
+        if item.first + item.count <= wanted:
+            return []
+        runs = [(wanted, item.first + item.count - wanted)]
+        wanted = item.first + item.count
+        early = self._early.get(publisher, {})
+        while early and min(early) <= wanted:
+            first = min(early)
+            end = first + early.pop(first)
+            if end > wanted:
+                runs.append((wanted, end - wanted))
+                wanted = end
+        if not early:
+            self._early.pop(publisher, None)
+        self.requests[publisher] = wanted
+        return runs
+
+    def record(self, run: Run, keep: int) -> None:
+        self.issued[run.first] = run
+        self._firsts.append(run.first)
+        while run.last - self._firsts[0] >= keep and self._firsts[0] != run.first and self._firsts[0] not in self.open:
+            first = self._firsts.popleft()
+            self.floor = self.issued.pop(first).last + 1
+            self.voids.pop(first, None)
+
+    def complete(self, run: Run, number: int) -> None:
+        """The timestamp of a run is known; `number` is the last one issued."""
+        if run.first in self.issued:
+            self.issued[run.first] = run
+        self.open.pop(run.first, None)
+        self.high_water = next(iter(self.open)) - 1 if self.open else number
+
+    def find(self, number: int) -> Run | None:
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return None
+        run = self.issued[self._firsts[at]]
+        return run if run.last >= number else None
+
+    def find_request(self, publisher: Address, request: int) -> Run | None:
+        for run in self.issued.values():
+            if run.publisher == publisher and run.request <= request < run.request + run.count:
+                return run
+        return None
+
+    def published(self, publisher: Address, ack: int) -> None:
+        """Ticket mode: the publisher has published everything below `ack`."""
+        for first, (_, run) in list(self.leases.items()):
+            if run.publisher == publisher and run.request + run.count <= ack:
+                del self.leases[first]
+
+    def register(self, sid: Address, version: int, topics: Topics, left: Entries) -> None:
+        self.group.register(sid, version, topics)
+        if not topics:
+            return
+        for x, number in left.items():  # also when the version is stale: the numbers are true all the same
+            if x != self.topic and number > self.hist.get(x, 0):
+                self.hist[x] = number
+                self.bar[x] = number
+
+    def forget(self, client: Address) -> None:
+        self.group.forget(client)
+        self.requests.pop(client, None)
+        self._early.pop(client, None)
+        self.finished.pop(client, None)
+
+    def pack(self) -> Any:
+        return {
+            "group": self.group.snapshot(),
+            "bar": dict(self.bar),
+            "hist": dict(self.hist),
+            "fresh": list(self.fresh),
+            "requests": dict(self.requests),
+            "early": {publisher: dict(early) for publisher, early in self._early.items()},
+            "issued": [msgspec.to_builtins(run) for run in self.issued.values()],
+            "floor": self.floor,
+            "open": dict(self.open),
+            "high_water": self.high_water,
+            "waiters": [list(waiter) for waiter in self.waiters],
+            "finished": dict(self.finished),
+            "proven": dict(self.proven),
+            "parked": [msgspec.to_builtins(message) for message in self.parked],
+            "leases": [[since, msgspec.to_builtins(run)] for since, run in self.leases.values()],
+            "voids": list(self.voids),
+        }
+
+    def unpack(self, packed: Any) -> None:
+        self.group.restore(packed["group"])
+        self.bar = dict(packed["bar"])
+        self.hist = dict(packed["hist"])
+        self.fresh = dict.fromkeys(packed["fresh"])
+        self.requests = dict(packed["requests"])
+        self._early = {publisher: dict(early) for publisher, early in packed["early"].items()}
+        self.issued = {run.first: run for run in msgspec.convert(packed["issued"], list[Run])}
+        self._firsts = deque(self.issued)
+        self.floor = packed["floor"]
+        self.open = dict(packed["open"])
+        self.high_water = packed["high_water"]
+        self.waiters = deque((number, publisher, request) for number, publisher, request in packed["waiters"])
+        self.finished = dict(packed["finished"])
+        self.proven = dict(packed["proven"])
+        self.parked = msgspec.convert(packed["parked"], list[Collect | Install | Update])
+        self.leases = {
+            run.first: (since, run) for since, run in msgspec.convert(packed["leases"], list[tuple[Micros, Run]])
+        }
+        self.voids = dict.fromkeys(packed["voids"])

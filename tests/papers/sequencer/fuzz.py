@@ -1,0 +1,79 @@
+"""Random deployments, random schedules: everything may overtake everything that is allowed to."""
+
+import random
+
+from msgspec.structs import replace
+
+from tests.papers.sequencer.pump import Deployment
+from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.node import Migrate
+
+BASE = SequencerConfig()
+MODES = {
+    "stamp full": replace(BASE, early=False, encoding="full"),
+    "stamp delta": replace(BASE, early=False),
+    "stamp delta causal": replace(BASE, early=False, sgmin=1),
+    "early full": replace(BASE, encoding="full"),
+    "early delta": BASE,
+    "early delta causal": replace(BASE, sgmin=1),
+    "ticket full": replace(BASE, mode="ticket", encoding="full"),
+    "ticket delta": replace(BASE, mode="ticket"),
+}
+
+
+def random_tree(dice: random.Random) -> dict[str, str | None]:
+    count = dice.randint(1, 6)
+    shape = dice.choice(["random", "star", "line"])
+    tree: dict[str, str | None] = {"n0": None}
+    for i in range(1, count):
+        parent = {"random": dice.randrange(i), "star": 0, "line": i - 1}[shape]
+        tree[f"n{i}"] = f"n{parent}"
+    return tree
+
+
+def fuzz(seed: int, config: SequencerConfig, moves: bool = False, make=Deployment, **machines) -> Deployment:
+    dice = random.Random(seed)
+    tree = random_tree(dice)
+    nodes = list(tree)
+    if len(nodes) > 1 and dice.random() < 0.4:
+        nodes.remove("n0")
+    topics = range(dice.randint(2, 6))
+    world = make(tree, {t: dice.choice(nodes) for t in topics}, config, **machines)
+    names = [f"s{i}" for i in range(dice.randint(2, 5))]
+    joiners = {name for name in names if dice.random() < 0.5}
+    for name in names:
+        world.client(name, *dice.sample(topics, dice.randint(1, min(4, len(topics)))))
+    churn = dice.choice([0.0, 0.2, 0.5])
+    for i in range(dice.randint(10, 50)):
+        roll = dice.random()
+        name = dice.choice(names)
+        client = world.clients[name]
+        if moves and roll > 0.85:
+            migrate(world, dice)
+        elif roll < churn:
+            mine = client.subscriber.subscribed
+            if name in joiners or len(mine) < 2 or dice.random() < 0.5:
+                world.subscribe(name, *dice.sample(topics, dice.randint(1, min(3, len(topics)))))
+            else:
+                world.unsubscribe(name, dice.choice(mine))
+        else:
+            publisher = dice.choice([*names, "p0", "p1"])
+            world.publish(publisher, dice.choice(topics), f"e{i}")
+        world.shuffle(dice, dice.choice([0, 1, 3, 10]))
+    world.settle(dice)
+    return world
+
+
+def migrate(world: Deployment, dice: random.Random) -> None:
+    node = dice.choice(list(world.nodes))
+    hosted = list(world.nodes[node].hosted)
+    neighbours = [n for n, p in world.tree.items() if p == node]
+    if world.tree[node] is not None:
+        neighbours.append(world.tree[node])
+    if hosted and neighbours:
+        world.command(node, Migrate(Topic(dice.choice(hosted)), Address(dice.choice(neighbours))))
+
+
+def complaints(world: Deployment) -> list[str]:
+    return world.complaints() + world.unforced()
