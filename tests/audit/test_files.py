@@ -3,13 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unisono.audit import judge, read, scan, write_jsonl
 from unisono.errors import FormatError
-from unisono.model.journal import KINDS, Header, Journal, Record
+from unisono.model.journal import KINDS, Header, Journal, Record, encode_line
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -166,3 +167,11 @@ def test_a_foreign_log_is_judged_like_a_journal(tmp_path: Path) -> None:
     )
     found = judge(read(tmp_path / "f"))[0]
     assert found.witness == "10 before 20 at 1 because position 1 < 2; 20 before 10 at 2 because position 1 < 2"
+
+
+def test_every_line_says_its_kind_and_its_moment() -> None:
+    for record in (Record(), Record("end"), Record(at_us=5), Record("end", at_us=5, note="x"), Record(event="a")):
+        fields = json.loads(encode_line(record))
+        assert (fields["kind"], fields["at_us"]) == (record.kind, record.at_us)
+        assert msgspec.convert(fields, Record) == record
+    assert json.loads(encode_line(Header())) == {"journal": 1, "promises": ["pairwise-order"]}

@@ -92,11 +92,19 @@ def _by_causes(trace: Trace, causes: Mapping[str, Iterable[str]]) -> Verdict:
             numbers[name] = len(names)
             names.append(name)
     direct: list[list[int]] = [[numbers[cause] for cause in causes.get(name, ()) if cause != name] for name in names]
-    union = unite(len(names), [[cause, event] for event, listed in enumerate(direct) for cause in listed])
-    if union.knots:
-        loops = ", ".join(names[event] for event in union.knots[0])
-        return failed(JUDGE, len(union.knots), f"these events depend on each other in a circle: {loops}")
-    order = [event for event in union.order if direct[event]]
+    edges = [[cause, event] for event, listed in enumerate(direct) for cause in listed]
+    # A late cause closes a circle of delivery order and causality, so without knots in their union there is none.
+    inside = {event: None for knot in _knots(trace, len(names), edges) for event in knot}
+    if not inside:
+        return passed(JUDGE)
+    direct = [
+        [cause for cause in listed if cause in inside] if event in inside else [] for event, listed in enumerate(direct)
+    ]
+    causality = unite(len(names), [edge for edge in edges if edge[0] in inside and edge[1] in inside])
+    if causality.knots:
+        circle = ", ".join(names[event] for event in causality.knots[0])
+        return failed(JUDGE, len(causality.knots), f"these events depend on each other in a circle: {circle}")
+    order = [event for event in causality.order if direct[event]]
     violations = 0
     witness = ""
     for s, stream in enumerate(trace.streams):
@@ -113,6 +121,10 @@ def _by_causes(trace: Trace, causes: Mapping[str, Iterable[str]]) -> Verdict:
                 violations += 1
                 witness = witness or _explain(trace, s, event, direct, place, last_cause, names)
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
+
+
+def _knots(trace: Trace, size: int, edges: list[list[int]]) -> list[list[int]]:
+    return unite(size, [*(stream.events for stream in trace.streams), *edges]).knots
 
 
 def _explain(

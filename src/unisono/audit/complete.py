@@ -12,6 +12,7 @@ by a gap notice, by a void, or by a `stalled` notice with no delivery of that to
 of on the same topic (by the same publisher) between the first and the last number the subscriber was notified of.
 """
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from unisono.audit.trace import Trace
@@ -187,12 +188,12 @@ def _judge_plain(trace: Trace) -> Verdict | None:
     witness = ""
     for (subscriber, topic, publisher), numbers in own.items():
         first, last = min(numbers), max(numbers)
+        everybody = ordered[topic, publisher]
+        owed = everybody[bisect_left(everybody, first) : bisect_right(everybody, last)]
+        if len(owed) == len(numbers):
+            continue
         told = gaps.get((subscriber, topic, publisher), [])
-        missing = [
-            number
-            for number in ordered[topic, publisher]
-            if first < number < last and number not in numbers and not any(a <= number <= b for a, b in told)
-        ]
+        missing = [n for n in owed if n not in numbers and not any(a <= n <= b for a, b in told)]
         violations += len(missing)
         if missing and not witness:
             whose = f"number {missing[0]} of {publisher} on {topic}" if publisher else f"number {missing[0]} of {topic}"

@@ -84,8 +84,13 @@ _encoder = msgspec.json.Encoder()
 def encode_line(item: Header | Record) -> bytes:
     """One JSONL line, newline included. `kind` and `at_us` are always written: a line speaks for itself."""
     if isinstance(item, Header):
-        fields: dict[str, object] = {"journal": item.journal, "promises": item.promises}
-    else:
-        fields = {"kind": item.kind, "at_us": item.at_us}
-    fields.update(msgspec.to_builtins(item))
-    return _encoder.encode(fields) + b"\n"
+        return (
+            _encoder.encode({"journal": item.journal, "promises": item.promises, **msgspec.to_builtins(item)}) + b"\n"
+        )
+    # The encoder leaves defaults out; putting two back by hand is several times faster than encoding a dict.
+    line = _encoder.encode(item)[1:]
+    if item.at_us == 0:
+        line = b'"at_us":0' + (b"," if line != b"}" else b"") + line
+    if item.kind == "deliver":
+        line = b'"kind":"deliver",' + line
+    return b"{" + line + b"\n"

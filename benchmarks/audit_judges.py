@@ -1,0 +1,99 @@
+"""How long the audit of a million deliveries takes, step by step, on an ordered, a jittered and a shuffled trace.
+
+Ordered: every subscriber sees one global order. Jittered: each delivery is displaced by a random delay, as behind a
+broker without order (almost every event ends in one knot). Shuffled: few events, many subscribers, every stream in an
+order of its own, the worst case for pairs of subscribers. CPU seconds of this process.
+"""
+
+import gc
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unisono.audit import JUDGES, Trace, measure, read, write_jsonl
+from unisono.model.journal import Header, Journal, Record
+
+PUBLISHERS = 50
+
+
+def deliveries(events: int, subscribers: int, fanout: int, jitter: float, seed: int = 1) -> list[Record]:
+    """`fanout` random receivers per event; `jitter` in events: how far a delivery may be late."""
+    dice = random.Random(seed)
+    streams: list[list[tuple[float, int]]] = [[] for _ in range(subscribers)]
+    for event in range(events):
+        for subscriber in dice.sample(range(subscribers), fanout):
+            streams[subscriber].append((event + dice.random() * jitter, event))
+    records = []
+    for subscriber, stream in enumerate(streams):
+        stream.sort()
+        for i, (moment, event) in enumerate(stream):
+            publisher, number = event % PUBLISHERS, event // PUBLISHERS
+            records.append(
+                Record(
+                    subscriber=f"s{subscriber}",
+                    event=f"p{publisher}:{number}",
+                    position=i + 1,
+                    topic=f"t{publisher % 10}",
+                    publisher=f"p{publisher}",
+                    publisher_seq=number,
+                    published_us=event * 10,
+                    delivered_us=int(moment * 10) + 500,
+                    deadline_us=event * 10 + 100_000,
+                    depends_on=(f"p{publisher}:{number - 1}",) if number else (),
+                )
+            )
+    return records
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "ordered": {"events": 100_000, "subscribers": 100, "fanout": 10, "jitter": 0.0},
+    "jittered": {"events": 100_000, "subscribers": 100, "fanout": 10, "jitter": 200.0},
+    "shuffled": {"events": 1_000, "subscribers": 1_000, "fanout": 1_000, "jitter": 1e6},
+}
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    gc.collect()
+    started = time.process_time()
+    result = work()
+    return result, round(time.process_time() - started, 3)
+
+
+def run(scale: float = 1.0) -> dict[str, Any]:
+    """CPU seconds per shape and step; `scale` shrinks the number of events."""
+    result: dict[str, Any] = {}
+    for name, shape in SHAPES.items():
+        records = deliveries(**{**shape, "events": int(shape["events"] * scale)})
+        seconds: dict[str, float] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal.jsonl"
+            _, seconds["write"] = timed(lambda: write_jsonl(path, Header(), records))  # noqa: B023
+            journal, seconds["read"] = timed(lambda: read(path))  # noqa: B023
+        trace = _judged(journal, seconds)
+        result[name] = {
+            "deliveries": trace.deliveries,
+            "knots": len(trace.union.knots),
+            "inverted_pairs": sum(found.pairs for found in trace.inversions),
+            "cpu_s": seconds,
+            "audit_cpu_s": round(sum(took for step, took in seconds.items() if step != "write"), 3),
+        }
+    return result
+
+
+def _judged(journal: Journal, seconds: dict[str, float]) -> Trace:
+    trace, seconds["prepare"] = timed(lambda: Trace(journal))
+    _, seconds["union"] = timed(lambda: trace.union)
+    _, seconds["inversions"] = timed(lambda: trace.inversions)
+    for judge, work in JUDGES.items():
+        _, seconds[judge] = timed(lambda: work(trace))  # noqa: B023
+    _, seconds["metrics"] = timed(lambda: measure(trace))
+    return trace
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0), indent=1))
