@@ -8,9 +8,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from unisono.model.deployment import load_deployment
-from unisono.planning.files import read_subscriptions
+from unisono.model.deployment import dump_deployment, load_deployment
+from unisono.model.region import parse_round_trips, public_cloud
+from unisono.planning.files import read_rates, read_rows, read_subscriptions
 from unisono.planning.groups import GroupPlan, plan_groups
+from unisono.planning.placement import demand_from_rows, place, to_deployment
 
 plan = typer.Typer(no_args_is_help=True, help="Plan groups and placement from subscriptions and rates.")
 
@@ -49,6 +51,56 @@ def groups(
             f"group size: mean {found.mean_size:.1f}, deviation {found.std_size:.1f}; "
             f"a full timestamp: mean {found.bytes_full:.0f} bytes"
         )
+
+
+@plan.command()
+def placement(
+    subscriptions: Annotated[Path, typer.Argument(help="Rows of subscriber, topic and region.")],
+    rates: Annotated[Path, typer.Argument(help="Rows of topic, region and rate (events per second).")],
+    distances: Annotated[
+        Path | None, typer.Option(help="CSV of round trips in ms between regions; default: ten public cloud regions.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the plan as a deployment file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as one JSON object.")] = False,
+) -> None:
+    """Homes of topics and the tree of nodes that keep expected latency lowest.
+
+    Example: unisono plan placement subscriptions.csv rates.csv --out deployment.toml
+    """
+    table = parse_round_trips(distances.read_text()) if distances else public_cloud()
+    rows = list(read_rows(subscriptions, ("subscriber", "topic", "region")))
+    demand = demand_from_rows(
+        ((subscriber, topic) for subscriber, topic, _ in rows),
+        {subscriber: region for subscriber, _, region in rows},
+        read_rates(rates),
+    )
+    used = {interest.region for interest in demand.interests} | {r for own in demand.rates.values() for r in own}
+    found = place(demand, table.among(used))
+    if out is not None:
+        out.write_text(dump_deployment(to_deployment(found, table.among(used))))
+    if as_json:
+        typer.echo(
+            msgspec.json.encode(
+                {
+                    "tree": found.tree.name,
+                    "homes": found.homes,
+                    "latency_us": found.latency_us,
+                    "direct_us": found.direct_us,
+                    "deployment": str(out) if out else None,
+                }
+            )
+        )
+        return
+    console = Console()
+    shown = Table(title=f"{found.tree.name}: {len(found.homes)} topics")
+    for title in ("home", "topics"):
+        shown.add_column(title)
+    for region in dict.fromkeys(found.homes.values()):
+        shown.add_row(region, ", ".join(topic for topic, home in found.homes.items() if home == region))
+    console.print(shown)
+    console.print(
+        f"expected latency {found.latency_us / 1000:.1f} ms, of which {found.direct_us / 1000:.1f} ms is the payloads' way"
+    )
 
 
 def to_json(found: GroupPlan) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """Regions and the time between them."""
 
+from collections.abc import Iterable
 from importlib import resources
 
 from msgspec import Struct
@@ -21,6 +22,17 @@ class LatencyTable(Struct, frozen=True):
             raise MisuseError(
                 f"no latency between {a!r} and {b!r}: known regions are {', '.join(self.regions)}"
             ) from None
+
+    def among(self, names: Iterable[str]) -> "LatencyTable":
+        """The same table for some of the regions only, in the table's order; unknown names are refused."""
+        wanted = set(names)
+        unknown = sorted(wanted.difference(self.regions))
+        if unknown:
+            raise MisuseError(f"no latencies for {', '.join(unknown)}: known regions are {', '.join(self.regions)}")
+        kept = [i for i, name in enumerate(self.regions) if name in wanted]
+        return LatencyTable(
+            tuple(self.regions[i] for i in kept), tuple(tuple(self.one_way_us[i][j] for j in kept) for i in kept)
+        )
 
 
 def parse_round_trips(text: str) -> LatencyTable:

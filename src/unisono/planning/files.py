@@ -1,4 +1,4 @@
-"""Reading subscriptions from files made elsewhere: CSV, JSONL or Parquet with the columns `subscriber` and `topic`."""
+"""Reading rows from files made elsewhere: CSV, JSONL or Parquet, with the columns that a plan needs."""
 
 import csv
 from collections.abc import Iterator
@@ -8,35 +8,62 @@ import msgspec
 
 from unisono.errors import FormatError
 
-COLUMNS = ("subscriber", "topic")
+Columns = tuple[str, ...]
 
 
-def read_subscriptions(path: Path) -> Iterator[tuple[str, str]]:
-    """`(subscriber, topic)` per row; raises FormatError naming the row or the missing column."""
+def read_rows(path: Path, columns: Columns) -> Iterator[tuple[str, ...]]:
+    """The named columns of every row, as text; raises FormatError naming the row or the missing column."""
     if not path.is_file():
         raise FormatError(str(path), "no such file")
     match path.suffix:
         case ".csv":
-            yield from _csv(path)
+            rows = _csv(path, columns)
         case ".jsonl" | ".ndjson":
-            yield from _jsonl(path)
+            rows = _jsonl(path, columns)
         case ".parquet":
-            yield from _parquet(path)
+            rows = _parquet(path, columns)
         case other:
             raise FormatError(
                 str(path), f"cannot read {other or 'a file without suffix'}: use .csv, .jsonl or .parquet"
             )
+    for place, values in rows:
+        for name, value in zip(columns, values, strict=True):
+            if value is None or value == "" or isinstance(value, dict | list):
+                raise FormatError(f"{path} {place}", f"{name} is {value!r}; a name or a number is wanted")
+        yield tuple(map(str, values))
 
 
-def _csv(path: Path) -> Iterator[tuple[str, str]]:
+def read_subscriptions(path: Path) -> Iterator[tuple[str, str]]:
+    """`(subscriber, topic)` per row."""
+    for subscriber, topic in read_rows(path, ("subscriber", "topic")):
+        yield subscriber, topic
+
+
+def read_rates(path: Path) -> dict[str, dict[str, float]]:
+    """`rates[topic][region]` from rows of topic, region and rate (events per second)."""
+    rates: dict[str, dict[str, float]] = {}
+    for topic, region, text in read_rows(path, ("topic", "region", "rate")):
+        try:
+            rate = float(text)
+        except ValueError:
+            raise FormatError(str(path), f"the rate of {topic} in {region} is {text!r}, not a number") from None
+        own = rates.setdefault(topic, {})
+        own[region] = own.get(region, 0.0) + rate
+    return rates
+
+
+Rows = Iterator[tuple[str, list[object]]]
+
+
+def _csv(path: Path, columns: Columns) -> Rows:
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        _check_columns(path, list(reader.fieldnames or []))
+        _check_columns(path, columns, list(reader.fieldnames or []))
         for row in reader:
-            yield _pair(path, f"line {reader.line_num}", row["subscriber"], row["topic"])
+            yield f"line {reader.line_num}", [row[name] for name in columns]
 
 
-def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
+def _jsonl(path: Path, columns: Columns) -> Rows:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -45,11 +72,11 @@ def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
                 row = msgspec.json.decode(line, type=dict[str, object])
             except msgspec.MsgspecError as error:
                 raise FormatError(f"{path} line {number}", str(error)) from None
-            _check_columns(path, list(row))
-            yield _pair(path, f"line {number}", row["subscriber"], row["topic"])
+            _check_columns(path, columns, list(row))
+            yield f"line {number}", [row[name] for name in columns]
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, str]]:
+def _parquet(path: Path, columns: Columns) -> Rows:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -57,22 +84,15 @@ def _parquet(path: Path) -> Iterator[tuple[str, str]]:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise FormatError(str(path), str(error).splitlines()[0]) from None
-    _check_columns(path, file.schema_arrow.names)
-    row = 0
-    for batch in file.iter_batches(columns=list(COLUMNS)):
-        for subscriber, topic in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            row += 1
-            yield _pair(path, f"row {row}", subscriber, topic)
+    _check_columns(path, columns, file.schema_arrow.names)
+    number = 0
+    for batch in file.iter_batches(columns=list(columns)):
+        for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+            number += 1
+            yield f"row {number}", list(values)
 
 
-def _check_columns(path: Path, found: list[str]) -> None:
-    missing = [name for name in COLUMNS if name not in found]
+def _check_columns(path: Path, columns: Columns, found: list[str]) -> None:
+    missing = [name for name in columns if name not in found]
     if missing:
         raise FormatError(str(path), f"has no column {', '.join(missing)}; it has {', '.join(found) or 'none'}")
-
-
-def _pair(path: Path, place: str, subscriber: object, topic: object) -> tuple[str, str]:
-    for name, value in zip(COLUMNS, (subscriber, topic)):
-        if value is None or value == "" or isinstance(value, dict | list):
-            raise FormatError(f"{path} {place}", f"{name} is {value!r}; a name is wanted")
-    return str(subscriber), str(topic)
