@@ -99,7 +99,7 @@ def placement(
         shown.add_row(region, ", ".join(topic for topic, home in found.homes.items() if home == region))
     console.print(shown)
     console.print(
-        f"expected latency {found.latency_us / 1000:.1f} ms, of which {found.direct_us / 1000:.1f} ms is the payloads' way"
+        f"expected latency {found.latency_us / 1000:.1f} ms; the payloads alone take {found.direct_us / 1000:.1f} ms"
     )
 
 

@@ -35,8 +35,7 @@ def read_rows(path: Path, columns: Columns) -> Iterator[tuple[str, ...]]:
 
 def read_subscriptions(path: Path) -> Iterator[tuple[str, str]]:
     """`(subscriber, topic)` per row."""
-    for subscriber, topic in read_rows(path, ("subscriber", "topic")):
-        yield subscriber, topic
+    return ((row[0], row[1]) for row in read_rows(path, ("subscriber", "topic")))
 
 
 def read_rates(path: Path) -> dict[str, dict[str, float]]:
