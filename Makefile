@@ -31,7 +31,7 @@ test: $(VENV)/installed-suite java  ## the whole default test suite, with the ti
 check: $(VENV)/installed-suite $(VENV)/installed-check java  ## format, lint, import rules, types, tidy, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
