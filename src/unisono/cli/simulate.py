@@ -49,7 +49,7 @@ def simulate(
 ) -> None:
     """Play a scenario over many seeds in virtual time and judge it.
 
-    A run is decided by the scenario and its seed alone. Exit: 0 all promises held, 1 some run broke one, 2 could not run.
+    A run is decided by the scenario and its seed alone. Exit: 0 all promises held, 1 a run broke one, 2 could not run.
 
     Example: unisono simulate fifo/reorder --seeds 0..199
     """

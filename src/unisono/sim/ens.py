@@ -80,8 +80,8 @@ class Ens:
             host.receive(Joined(topic))
 
     def leave(self, host: "Host", topic: Topic) -> None:
-        if self._members.get(topic, {}).pop(host.address, None) is not None:
-            self.paths.leave(host, topic)
+        self._members.get(topic, {}).pop(host.address, None)
+        self.paths.leave(host, topic)
 
     def forget(self, host: "Host") -> None:
         """The host has crashed."""
@@ -106,7 +106,7 @@ class Ens:
             host.receive(heard)
 
 
-class _Losses:
+class Losses:
     """One Gilbert-Elliott chain per key, if anything is lost at all."""
 
     def __init__(self, world: "World", loss: Loss | None) -> None:
@@ -128,7 +128,7 @@ class DirectPaths:
     def __init__(self, world: "World", spec: EnsSpec) -> None:
         self._world = world
         self._spec = spec
-        self._losses = _Losses(world, spec.loss)
+        self._losses = Losses(world, spec.loss)
         self._samplers: dict[tuple[Address, Address], Sampler] = {}
         self._last: dict[tuple[Address, Address], int] = {}
 
@@ -168,7 +168,7 @@ class ReorderingPaths:
     def __init__(self, world: "World", spec: EnsSpec) -> None:
         self._dice = world.dice("ens")
         self._spec = spec
-        self._losses = _Losses(world, spec.loss)
+        self._losses = Losses(world, spec.loss)
         self._means: dict[tuple[Address, Topic], float] = {}
 
     def join(self, host: "Host", topic: Topic) -> int:

@@ -28,10 +28,14 @@ from unisono.machine import (
     Join,
     Joined,
     Leave,
+    Notice,
     Publish,
     Refuse,
+    Refused,
     SetTimer,
+    Stalled,
     Subscribe,
+    Unknown,
     Unsubscribe,
 )
 from unisono.model.ids import Address, Topic
@@ -56,7 +60,8 @@ class Numbered(Struct, frozen=True, tag=True):
     message: Any
 
 
-FifoMessage = Publish | Subscribe | Unsubscribe | Heard | Joined | Fired
+FifoMessage = Publish | Subscribe | Unsubscribe | Fired | Notice
+"""From above, from the driver, and from beneath."""
 
 
 class _Held(Struct):
@@ -114,6 +119,10 @@ class FifoMachine:
                 return [Deliver(message)]
             case Unsubscribe(topics=topics):
                 return self._unsubscribe([topic for topic in dict.fromkeys(topics) if topic in self._joined])
+            case Gap() | Stalled():
+                return [Deliver(message)]
+            case Accepted() | Refused() | Unknown():
+                return []  # of our broadcasts, which the layer beneath may answer; we have answered for them already
             case _:
                 assert_never(message)
 

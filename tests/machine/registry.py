@@ -1,0 +1,122 @@
+"""Every machine of the house, with what the contract tests need to know of it. A new protocol adds its entry here."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple, get_args
+
+from tests.machine.toys import Counting
+from unisono.machine import (
+    Accepted,
+    Fired,
+    Gap,
+    Heard,
+    Joined,
+    Machine,
+    Publish,
+    Refused,
+    Restarted,
+    Stack,
+    Stalled,
+    Subscribe,
+    Unknown,
+    Unsubscribe,
+)
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, FifoMessage, Numbered
+from unisono.structures.sessions import BroadcastsDone, Frame, Handled, Sessions
+
+ME, PEER = Address("me"), Address("peer")
+
+
+class Entry(NamedTuple):
+    """A machine, a way to make it talk, and what an honest peer never says."""
+
+    name: str
+    build: Callable[[], Machine]
+    draw: Callable[[Random, int], Any]
+    """Draws the n-th input of a conversation: mostly sensible, from the whole message union."""
+    inputs: tuple[type, ...]
+    """The message union; each must come up in a few conversations."""
+    illegal: tuple[Any, ...]
+    """Answered by Refuse alone, in any state, and changing nothing."""
+
+
+def draw_fifo(dice: Random, n: int) -> Any:
+    topic = Topic(dice.randrange(3))
+    match dice.randrange(10):
+        case 0:
+            return Publish(topic, n, request=n)
+        case 1:
+            return Subscribe((topic,))
+        case 2:
+            return Joined(topic)
+        case 3 if dice.random() < 0.2:
+            return Unsubscribe((topic, topic))
+        case 4:
+            return Fired(dice.choice(["peer", "other"]))
+        case 5:
+            notices = (
+                Gap(topic, n, n, "lost"),
+                Stalled(topic, Micros(n), "down"),
+                Accepted(n),
+                Refused(n, ""),
+                Unknown(n, ""),
+            )
+            return dice.choice(notices)
+        case _:
+            number = max(1, n - 250 + dice.randrange(260))
+            before = {Topic(t): dice.randrange(1, number) for t in range(3) if number > 1}
+            return Heard(topic, Numbered(Address(dice.choice(["peer", "other"])), number, before, n))
+
+
+def draw_sessions(dice: Random, n: int) -> Any:
+    match dice.randrange(6):
+        case 0:
+            return Publish(Topic(0), n)
+        case 1:
+            return Handled(PEER, 0, resend=dice.random() < 0.5)
+        case 2:
+            return Fired(f"session {PEER}")
+        case 3:
+            return Restarted()
+        case 4:
+            return BroadcastsDone(0)
+        case _:
+            return Frame(PEER, dice.randrange(1, n + 2), dice.randrange(100))
+
+
+MACHINES = [
+    Entry(
+        "fifo",
+        lambda: FifoMachine(ME, FifoConfig(held_max=20)),
+        draw_fifo,
+        get_args(FifoMessage),
+        (
+            Heard(Topic(77), Numbered(PEER, 1, {}, "on a topic nobody asked for")),
+            Heard(Topic(0), "not numbered"),
+            Heard(Topic(0), Numbered(PEER, 0, {Topic(0): 0}, "numbers count from 1")),
+            Heard(Topic(0), Numbered(PEER, 3, {Topic(1): 3}, "before itself")),
+            Joined(Topic(77)),
+            Fired("nobody"),
+        ),
+    ),
+    Entry(
+        "sessions",
+        lambda: Sessions(Counting(PEER), ME, (PEER,), int, int),
+        draw_sessions,
+        (Publish, Handled, Fired, Restarted, BroadcastsDone, Frame),
+        (
+            Frame(Address("stranger"), 1, 5),
+            Handled(Address("stranger"), 1),
+            Handled(PEER, 10_000),
+        ),
+    ),
+    Entry(
+        "stack of two",
+        lambda: Stack(lower=FifoMachine(ME), upper=FifoMachine(ME)),
+        lambda dice, n: Fired("upper/peer") if dice.random() < 0.1 else draw_fifo(dice, n),
+        (Publish, Subscribe, Unsubscribe, Heard, Joined, Fired),
+        (Fired("basement/peer"), Heard(Topic(77), "on a topic nobody asked for")),
+    ),
+]
