@@ -353,3 +353,16 @@ def _closure(before: dict[tuple[int, int], list[tuple[int, int]]]) -> dict[tuple
     for key in sorted(before, key=lambda k: k[1]):
         visit(key)
     return done
+
+
+def but(*descriptions: tuple[Any, ...]) -> Callable[[Letter], bool]:
+    """What `run` shall hold: letters described by (kind, to, topic), None for any."""
+
+    def held(letter: Letter) -> bool:
+        for kind, *rest in descriptions:
+            to, topic = [*rest, None, None][:2]
+            if letter.kind == kind and to in (None, letter.to) and topic in (None, letter.topic):
+                return True
+        return False
+
+    return held
