@@ -7,10 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+
 from unisono.model.time import Micros
 from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.embedded import EmbeddedEns
+from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.memory import Hub, HubConfig, MemoryEns
 from unisono.runtime.ens.nats import NatsEns
 from unisono.runtime.ens.nats_wire import NatsOptions
@@ -155,9 +158,26 @@ class NatsClusterWorld(NatsWorld):
         return cluster.servers
 
 
+class JetStreamWorld(NatsWorld):
+    """One nats-server that keeps what is published."""
+
+    async def start_servers(self, directory: Path) -> list[NatsServer]:
+        server = NatsServer(directory / "n1", msgspec.structs.replace(SMALL, jetstream=True))
+        self._stack.callback(server.kill)
+        await server.start()
+        return [server]
+
+    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+        ens = JetStreamEns(NatsOptions((self.servers[place].node_url,)), ear, limits)
+        await ens.open()
+        self._stack.push_async_callback(ens.close)
+        return ens
+
+
 WORLDS: dict[str, Callable[[], Any]] = {
     "memory": MemoryWorld,
     "embedded": EmbeddedWorld,
     "nats": NatsWorld,
     "nats-cluster": NatsClusterWorld,
+    "jetstream": JetStreamWorld,
 }

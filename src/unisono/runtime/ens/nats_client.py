@@ -41,7 +41,7 @@ class NatsClient:
         self._replies: dict[bytes, asyncio.Future[Msg]] = {}
         self._next_sid = self._next_reply = 0
         self._gone = asyncio.Event()
-        self._paused = self._closed = False
+        self.paused = self._closed = False
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -99,7 +99,7 @@ class NatsClient:
         return reply
 
     def pause(self, paused: bool) -> None:
-        self._paused = paused
+        self.paused = paused
         if self.wire is not None:
             self.wire.pause(paused)
 
@@ -163,7 +163,7 @@ class NatsClient:
             self.wire = wire
             if wire.is_gone:
                 self._gone.set()
-            wire.pause(self._paused)
+            wire.pause(self.paused)
             for sid, subject in self.subscriptions.items():
                 wire.send(b"SUB %b %b\r\n" % (subject, sid))
             return
