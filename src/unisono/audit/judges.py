@@ -6,6 +6,7 @@ from unisono.audit.causal import judge_causal
 from unisono.audit.complete import judge_complete
 from unisono.audit.deadline import judge_deadline
 from unisono.audit.fifo import judge_fifo
+from unisono.audit.free import judge_free
 from unisono.audit.once import judge_exactly_once
 from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
 from unisono.audit.trace import Trace
@@ -25,6 +26,7 @@ JUDGES: Mapping[str, Judge] = {
     "exactly-once": judge_exactly_once,
     "complete": judge_complete,
     "deadline": judge_deadline,
+    "free": judge_free,
 }
 
 
