@@ -1,0 +1,45 @@
+"""Quality of service for publish/subscribe across regions: one order, in time, or told what is missing.
+
+async with unisono.connect("memory://") as session:
+    async with session.subscribe("trades", "quotes", order="total") as stream:
+        await session.publish("trades", {"sym": "IBM", "px": 101.2})
+        async for event in stream:
+            print(event.topic, event.data)
+"""
+
+from unisono.errors import (
+    DataLossError,
+    FormatError,
+    InvariantError,
+    MisuseError,
+    PeerError,
+    PlanError,
+    TransportError,
+    UnisonoError,
+)
+from unisono.machine import Accepted, Gap, Refused, Stalled, Unknown
+from unisono.runtime.connect import connect
+from unisono.runtime.publish import Publisher
+from unisono.runtime.session import Session
+from unisono.runtime.stream import Notification, Stream
+
+__all__ = [
+    "Accepted",
+    "DataLossError",
+    "FormatError",
+    "Gap",
+    "InvariantError",
+    "MisuseError",
+    "Notification",
+    "PeerError",
+    "PlanError",
+    "Publisher",
+    "Refused",
+    "Session",
+    "Stalled",
+    "Stream",
+    "TransportError",
+    "UnisonoError",
+    "Unknown",
+    "connect",
+]

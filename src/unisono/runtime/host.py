@@ -148,6 +148,9 @@ class Host:
 
     def post(self, message: Any) -> None:
         """Hands the machine an input; it is handled in the next turn."""
+        if self._stopped:
+            self.counters.dropped += 1
+            return
         self._queue.append(message)
         if not self._busy:
             self._busy = True
@@ -160,6 +163,8 @@ class Host:
     def when_roomy(self, callback: Callable[[], None]) -> None:
         """Calls once when at most half of the queue is in use."""
         self._roomy.append(callback)
+        if not self._busy:
+            self._loop.call_soon(self._tell_roomy)
 
     async def settle(self) -> None:
         """Returns when nothing waits and everything handled has been performed."""
@@ -260,11 +265,14 @@ class Host:
 
     def _end_turn(self) -> None:
         self._busy = False
+        self._tell_roomy()
+        self._wake()
+
+    def _tell_roomy(self) -> None:
         if self._roomy and len(self._queue) <= self._config.queue_max // 2:
             roomy, self._roomy = self._roomy, []
             for callback in roomy:
                 callback()
-        self._wake()
 
     def _perform(self) -> None:
         effects, self._effects = self._effects, []

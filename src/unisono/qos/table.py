@@ -1,0 +1,68 @@
+"""The table promise -> stack: what is possible, and why the rest is not."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from unisono.errors import PlanError
+from unisono.model.promise import Order, Promise
+
+Protocol = Literal["fifo", "sequencer"]
+
+
+class Ground(Struct, frozen=True):
+    """What there is to stand on."""
+
+    has_sequencer: bool = True
+    causal: bool = False
+    """The deployment orders every pair of topics that any subscription shares (`sequencing.causal = true`)."""
+    strength: Literal["ordered", "stored"] = "ordered"
+    """What the broker does with a payload it has confirmed."""
+    retains: bool = False
+    """Whether the broker or an archive can replay."""
+
+
+class Stack(Struct, frozen=True):
+    """Protocols that keep an order, and what that takes."""
+
+    order: Order
+    protocol: Protocol
+    needs_sequencer: bool
+    needs_causal: bool
+    price: str
+
+
+STACKS: dict[Order, Stack] = {
+    "fifo": Stack("fifo", "fifo", False, False, "nothing but a number per event"),
+    "total": Stack(
+        "total", "sequencer", True, False, "a number from the topic's home; a climb where topics are shared"
+    ),
+    "causal": Stack(
+        "causal", "sequencer", True, True, "as total, for every shared pair; publishers wait between topics"
+    ),
+}
+
+
+def choose(promise: Promise, ground: Ground, start: str = "latest") -> Stack:
+    """The stack that keeps the promise on this ground; raises PlanError with the reason if there is none."""
+    stack = STACKS.get(promise.order)
+    if stack is None:
+        reason = (
+            "needs synchronised clocks, which no part of this deployment has"
+            if promise.order == "realtime"
+            else ("is what the broker gives by itself: use the broker's own client")
+        )
+        raise PlanError(f"order {promise.order!r} {reason}; possible are {', '.join(sorted(STACKS))}")
+    if stack.needs_sequencer and not ground.has_sequencer:
+        raise PlanError(f"order {promise.order!r} needs sequencer nodes, and this deployment has none")
+    if stack.needs_causal and not ground.causal:
+        raise PlanError(
+            "order 'causal' needs sequencing.causal = true in the deployment: it must hold for all its publishers"
+        )
+    if promise.reliability == "reliable" and ground.strength != "stored":
+        raise PlanError(
+            "reliability 'reliable' needs a broker that keeps payloads (jetstream) or an archive; this one forgets them"
+        )
+    if start == "earliest" and not ground.retains:
+        raise PlanError("start 'earliest' needs an archive or a broker that keeps events, and there is none")
+    return stack

@@ -1,0 +1,66 @@
+"""From a deployment to a connection to its broker."""
+
+import asyncio
+
+from unisono.errors import MisuseError, TransportError
+from unisono.model.deployment import Deployment
+from unisono.runtime.ens.adapter import Ens, Listener
+from unisono.runtime.ens.embedded import EmbeddedEns
+from unisono.runtime.ens.memory import Hub, MemoryEns
+
+_hubs: dict[str, Hub] = {}
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    """`host:port` as it stands in a deployment."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise MisuseError(f"{text!r} is not host:port")
+    return host, int(port)
+
+
+def hub_of(name: str) -> Hub:
+    """The memory broker of this process with this name."""
+    return _hubs.setdefault(name, Hub())
+
+
+def embedded_endpoint(deployment: Deployment) -> tuple[str, int]:
+    """Where the embedded broker listens: as said in `broker.servers`, else one above the port of its node."""
+    if deployment.broker.servers:
+        return endpoint(deployment.broker.servers[0])
+    for node in deployment.nodes:
+        if "broker" in node.roles:
+            host, port = endpoint(node.listen)
+            return host, port + 1
+    raise MisuseError(f"deployment {deployment.name!r}: no node has the role broker, and no broker server is named")
+
+
+def make_ens(deployment: Deployment, listener: Listener, token: str) -> Ens:
+    """An adapter for the deployment's broker, not yet open."""
+    broker = deployment.broker
+    match broker.kind:
+        case "memory":
+            return MemoryEns(hub_of(deployment.name), listener)
+        case "embedded":
+            return EmbeddedEns(*embedded_endpoint(deployment), listener, token=token)
+        case "nats" | "jetstream":
+            from unisono.runtime.ens.nats import NatsEns
+            from unisono.runtime.ens.nats_wire import NatsOptions
+
+            if broker.kind == "jetstream":
+                raise MisuseError("broker kind jetstream is not wired into nodes yet")
+            return NatsEns(NatsOptions(broker.servers), listener)
+
+
+async def open_patiently(ens: Ens, patience_s: float) -> None:
+    """Opens, waiting for a broker that is still starting; raises TransportError when it is not there in time."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience_s
+    while True:
+        try:
+            await ens.open()
+            return
+        except TransportError:
+            if loop.time() >= until:
+                raise
+            await asyncio.sleep(0.1)

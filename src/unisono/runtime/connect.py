@@ -1,0 +1,158 @@
+"""`connect`: from an address to a session.
+
+unisono://host:port[,host:port]   any node: it tells where the others are
+memory://name                     a deployment inside this process and event loop, for tests and small programs
+path/to/deployment.toml           the deployment itself
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_deployment
+from unisono.model.ids import Address
+from unisono.runtime import edge
+from unisono.runtime.brokers import endpoint
+from unisono.runtime.frames import Codec, Connection, Hello, Letter
+from unisono.runtime.node import Node
+from unisono.runtime.security import token_of
+from unisono.runtime.session import Session, SessionConfig
+
+
+class _MemoryNode:
+    """A node of this loop and how many sessions use it."""
+
+    def __init__(self, name: str) -> None:
+        spec = NodeSpec("memory", listen="127.0.0.1:0")
+        self.deployment = Deployment(1, f"memory-{name}", nodes=(spec,), broker=BrokerSpec("memory"))
+        self.node = Node(self.deployment, "memory")
+        self.users = 0
+        self.started = asyncio.Lock()
+
+
+_memory: dict[tuple[asyncio.AbstractEventLoop, str], _MemoryNode] = {}
+
+
+@asynccontextmanager
+async def connect(
+    where: str | Path | Deployment,
+    *,
+    token: str | None = None,
+    journal: str | Path | None = None,
+    state: str | Path | None = None,
+    timeout: float = 10.0,
+) -> AsyncGenerator[Session, None]:
+    """Connects to a deployment.
+
+    async with unisono.connect("unisono://127.0.0.1:7474") as session:
+        await session.publish("trades", {"sym": "IBM", "px": 101.2})
+    """
+    config = SessionConfig(
+        open_s=timeout,
+        journal=Path(journal) if journal is not None else None,
+        state=Path(state) if state is not None else None,
+    )
+    if isinstance(where, str) and where.startswith("memory://"):
+        async with _in_memory(where.removeprefix("memory://"), config) as session:
+            yield session
+        return
+    deployment, base = await _find(where, token or "", timeout)
+    secret = token if token is not None else token_of(deployment.security)
+    session = Session(deployment, base, secret, config)
+    await session.open()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def _find(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:
+    if isinstance(where, Deployment):
+        return where, Path()
+    if isinstance(where, str) and "://" in where:
+        parts = urlsplit(where)
+        if parts.scheme != "unisono":
+            raise MisuseError(f"{where!r}: connect to unisono://host:port, memory://name or a deployment file")
+        return await _ask_for_deployment(parts.netloc.split(","), token, timeout), Path()
+    path = Path(where)
+    return load_deployment(path), path.parent
+
+
+async def _ask_for_deployment(seeds: list[str], token: str, timeout: float) -> Deployment:
+    """Asks the seeds in turn until one tells the deployment."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout
+    problem = "no node given"
+    while True:
+        for seed in seeds:
+            try:
+                return await _ask_seed(seed, token)
+            except PeerError:
+                raise
+            except (TransportError, TimeoutError) as error:
+                problem = f"{seed}: {str(error) or 'no answer'}"
+        if loop.time() >= until:
+            raise TransportError(f"no node answers: {problem}. Start one with: unisono node FILE NAME")
+        await asyncio.sleep(0.1)
+
+
+async def _ask_seed(seed: str, token: str) -> Deployment:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Deployment] = loop.create_future()
+
+    def receive(connection: Connection, letters: list[Letter[object]]) -> None:
+        for letter in letters:
+            if isinstance(letter.message, edge.Directory) and not answer.done():
+                answer.set_result(letter.message.deployment)
+
+    def admit(connection: Connection, hello: Hello) -> str | None:
+        loop.call_soon(connection.post, Letter(hello.addresses[0], edge.Where(name)))
+        return None
+
+    def closed(connection: Connection, error: UnisonoError | None) -> None:
+        if not answer.done():
+            answer.set_exception(error or TransportError("the node closed the connection"))
+
+    name = Address(f"seed{secrets.token_hex(5)}")
+    host, port = endpoint(seed)
+    try:
+        _, connection = await loop.create_connection(
+            lambda: Connection(
+                Codec(edge.Letters), Hello("client", (name,), token=token), True, admit, receive, closed
+            ),
+            host,
+            port,
+        )
+    except OSError as error:
+        raise TransportError(error.strerror or str(error)) from None
+    try:
+        async with asyncio.timeout(5):
+            return await answer
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[Session, None]:
+    key = (asyncio.get_running_loop(), name)
+    shared = _memory.setdefault(key, _MemoryNode(name))
+    shared.users += 1
+    try:
+        async with shared.started:
+            if shared.node.host is None:
+                await shared.node.start()
+        session = Session(shared.deployment, Path(), "", config, shared.node.links)
+        await session.open()
+        try:
+            yield session
+        finally:
+            await session.close()
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            del _memory[key]
+            await shared.node.stop()

@@ -1,0 +1,71 @@
+"""The sequencer's broker messages as items of an event notification service, and back.
+
+An event's payload is the item's payload, byte for byte; who published it and its place among his are the item's own
+fields; attributes and ticket numbers travel as headers. Control messages are msgpack on the control channel.
+An event is named after its publisher *on this topic* (`c7.trades:12`): requests count per publisher and topic, so the
+name needs no bytes of its own.
+"""
+
+from typing import Any
+
+import msgspec
+
+from unisono.errors import PeerError
+from unisono.model.event import Event, Scalar
+from unisono.model.ids import Address
+from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Pieces, Stamps, Ticketed, Void
+from unisono.runtime.ens.adapter import Item
+from unisono.runtime.frames import UNREADABLE
+
+ATTRIBUTES = "unisono-attributes"
+TICKET = "unisono-ticket"
+
+Control = Stamps | Pieces | Void | Mark
+_encoder = msgspec.msgpack.Encoder()
+_control: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
+_attributes: msgspec.json.Decoder[dict[str, Scalar]] = msgspec.json.Decoder(dict[str, Scalar])
+_ticket: msgspec.json.Decoder[tuple[int, int, Entries]] = msgspec.json.Decoder(tuple[int, int, Entries])
+
+
+def publisher_on(address: str, topic: str) -> str:
+    """The publisher of an event, as its subscribers and the journals know him."""
+    return f"{address}.{topic}"
+
+
+def to_item(topic: str, message: Any, control: bool) -> Item:
+    """The item that carries this message on the topic's channel."""
+    if isinstance(message, Payload):
+        return Item(topic, message.event.payload, message.publisher, message.request, False, _headers(message.event))
+    if isinstance(message, Ticketed):
+        headers = _headers(message.event) or {}
+        ticket = (message.number, message.event.sequence, message.entries)
+        headers[TICKET] = msgspec.json.encode(ticket).decode()
+        return Item(topic, message.event.payload, message.publisher, message.request, False, headers)
+    return Item(topic, _encoder.encode(message), control=control)
+
+
+def from_item(item: Item) -> Any:
+    """The message an item carries; raises PeerError if it carries none. Foreign items carry none."""
+    try:
+        if item.control:
+            return _control.decode(item.payload)
+        headers = item.headers
+        address = Address(item.publisher)
+        if not headers:
+            event = Event(f"{address}.{item.topic}", item.request, item.topic, item.payload)
+            return Payload(address, item.request, event)
+        attributes = _attributes.decode(headers[ATTRIBUTES]) if ATTRIBUTES in headers else {}
+        publisher = publisher_on(address, item.topic)
+        if TICKET not in headers:
+            event = Event(publisher, item.request, item.topic, item.payload, attributes)
+            return Payload(address, item.request, event)
+        # A ticket that came too late is asked for again under a new request, so the event's own place travels along.
+        number, sequence, entries = _ticket.decode(headers[TICKET])
+        event = Event(publisher, sequence, item.topic, item.payload, attributes)
+        return Ticketed(address, item.request, number, entries, event)
+    except UNREADABLE as error:
+        raise PeerError(f"unreadable item on {item.topic}: {error}") from None
+
+
+def _headers(event: Event) -> dict[str, str] | None:
+    return {ATTRIBUTES: msgspec.json.encode(event.attributes).decode()} if event.attributes else None

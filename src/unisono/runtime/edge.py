@@ -1,0 +1,128 @@
+"""What clients and nodes say to each other beside the protocols: who is where, which topics there are, how are you.
+
+Together with the messages of the sequencer these are all the types that a connection or a log may carry.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from unisono.machine import Fired, Restarted
+from unisono.model.deployment import Deployment
+from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.messages import (
+    Answer,
+    Ask,
+    ClientMessage,
+    Collect,
+    Creates,
+    Install,
+    PeerMessage,
+    Published,
+    Update,
+    sender,
+)
+from unisono.protocols.sequencer.node import Forget, Host, Migrate
+from unisono.structures.sessions import BroadcastsDone, Frame, Handled
+
+
+class Open(Struct, frozen=True, tag=True):
+    """A client wants these topics, whose home is here, to exist; those that do not are born."""
+
+    client: Address
+    request: int
+    names: tuple[str, ...]
+
+
+class Opened(Struct, frozen=True, tag=True):
+    """They exist, and the whole tree knows them."""
+
+    request: int
+    topics: tuple[tuple[str, Topic], ...]
+
+
+class NotOpened(Struct, frozen=True, tag=True):
+    """They can not exist here."""
+
+    request: int
+    reason: str
+
+
+class Watch(Struct, frozen=True, tag=True):
+    """A client wants to hear of all topics at home here that match a pattern, now and whenever one is born."""
+
+    client: Address
+    pattern: str
+
+
+class Watched(Struct, frozen=True, tag=True):
+    """The answer to Watch: what matches now."""
+
+    node: Address
+    pattern: str
+    names: tuple[str, ...]
+
+
+class TopicsBorn(Struct, frozen=True, tag=True):
+    """To those who watch."""
+
+    names: tuple[str, ...]
+
+
+class Where(Struct, frozen=True, tag=True):
+    """A client asks for the deployment."""
+
+    client: Address
+
+
+class Directory(Struct, frozen=True, tag=True):
+    """The deployment, as the node runs it."""
+
+    deployment: Deployment
+
+
+class Inquire(Struct, frozen=True, tag=True):
+    """`unisono status` asks how a node is."""
+
+    client: Address
+
+
+class Report(Struct, frozen=True, tag=True):
+    """How a node is: counters by role, and what failed."""
+
+    node: str
+    counters: dict[str, dict[str, int]]
+    topics: tuple[str, ...]
+    peers: tuple[str, ...]
+    failure: str | None = None
+
+
+class Named(Struct, frozen=True, tag=True):
+    """Node to node, in line before the first message about a topic that the other end may not know."""
+
+    topic: Topic
+    name: str
+
+
+NodeMessage = PeerMessage | Named
+ToNode = Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget
+ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report
+Letters = ToNode | ToClient
+Logged = (
+    Frame[NodeMessage] | Handled | BroadcastsDone | Fired | Restarted | ClientMessage | Open | Host | Migrate | Forget
+)
+
+
+def claims(message: Any) -> Address | None:
+    """Who a message says it is from; None for answers, which claim nothing."""
+    match message:
+        case Frame(source=address) | Handled(source=address):
+            return address
+        case Open(client=address) | Watch(client=address) | Where(client=address) | Inquire(client=address):
+            return address
+        case Forget(client=address):
+            return address
+        case Creates() | Collect() | Install() | Update() | Ask() | Published():
+            return sender(message)
+        case _:
+            return None

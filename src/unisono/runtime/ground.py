@@ -1,0 +1,203 @@
+"""The broker beneath the machines of a process: one connection to an event notification service, shared by its hosts.
+
+Machines speak of topic numbers and message objects, a broker of names and bytes; `Ground` translates, and keeps what
+the broker has no room for yet. Everything a machine broadcasts in one turn is published in one call.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from unisono.errors import PeerError, TransportError
+from unisono.machine import Heard, Joined
+from unisono.model.ids import Topic
+from unisono.runtime.dialect import from_item, to_item
+from unisono.runtime.ens.adapter import Ens, EnsNotice, FullError, Item
+from unisono.runtime.links import Sink
+
+logger = logging.getLogger(__name__)
+
+WAITING_MAX = 50_000
+"""Items waiting for room at the broker before the process stops taking on work."""
+JOIN_AGAIN_S = 0.5
+
+
+class Names(Protocol):
+    """Names of topics."""
+
+    def name_of(self, topic: Topic) -> str | None: ...
+
+    def topic_of(self, name: str) -> Topic | None: ...
+
+
+class GroundCounters(Struct):
+    """What has passed between us and the broker."""
+
+    published: int = 0
+    confirmed: int = 0
+    heard: int = 0
+    unreadable: int = 0
+    foreign: int = 0
+    nameless: int = 0
+
+
+class Ground:
+    """A process's connection to the broker, as the hosts see it; the broker sees a `Listener`."""
+
+    def __init__(
+        self,
+        names: Names,
+        confirmed: Callable[[int], None],
+        noticed: Callable[[EnsNotice], None],
+        foreign: Callable[[Item], None],
+    ) -> None:
+        """`confirmed` is told how many more items the broker has taken; `foreign` gets events nobody of ours wrote."""
+        self.counters = GroundCounters()
+        self._names, self._confirmed, self._noticed, self._foreign = names, confirmed, noticed, foreign
+        self._members: dict[Topic, list[Sink]] = {}
+        self._items: list[Item] = []
+        self._waiting: deque[Item] = deque()
+        self._roomer: asyncio.Task[None] | None = None
+        self._joins: dict[Topic, asyncio.Task[None]] = {}
+        self._ens: Ens | None = None
+
+    def stand_on(self, ens: Ens) -> None:
+        self._ens = ens
+
+    @property
+    def ens(self) -> Ens:
+        assert self._ens is not None
+        return self._ens
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= WAITING_MAX
+
+    async def close(self) -> None:
+        tasks = [*self._joins.values(), *([self._roomer] if self._roomer else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._ens is not None:
+            await self._ens.close()
+
+    # from the hosts
+
+    def broadcast(self, topic: Topic, message: Any, control: bool) -> None:
+        """Taken now, published by `end_turn`."""
+        name = self._names.name_of(topic)
+        if name is None:
+            self.counters.nameless += 1
+            self._confirmed(1)  # there is nobody to hear it, and the count of confirmations must stay right
+            return
+        self._items.append(to_item(name, message, control))
+
+    def end_turn(self) -> None:
+        if not self._items:
+            return
+        items, self._items = self._items, []
+        self.counters.published += len(items)
+        if not self._waiting:
+            try:
+                self.ens.publish(items)
+                return
+            except FullError:
+                pass
+            except TransportError as error:  # closed under us; what was not confirmed stays open with its owner
+                logger.debug("not published: %s", error)
+                return
+        self._waiting.extend(items)
+        if self._roomer is None:
+            self._roomer = asyncio.create_task(self._wait_for_room(), name="room at the broker")
+
+    def join(self, topic: Topic, sink: Sink) -> None:
+        """The sink hears the topic, and `Joined` when everything published from then on will be heard."""
+        members = self._members.setdefault(topic, [])
+        if sink not in members:
+            members.append(sink)
+        if len(members) > 1 and topic not in self._joins:
+            sink.post(Joined(topic))
+        elif topic not in self._joins:
+            self._joins[topic] = asyncio.create_task(self._join(topic), name=f"join {topic}")
+
+    def leave(self, topic: Topic, sink: Sink) -> None:
+        members = self._members.get(topic, [])
+        if sink in members:
+            members.remove(sink)
+        if not members and self._members.pop(topic, None) is not None:
+            joining = self._joins.pop(topic, None)
+            if joining is not None:
+                joining.cancel()
+            name = self._names.name_of(topic)
+            if name is not None:
+                self.ens.unsubscribe(name)
+                self.ens.unsubscribe(name, control=True)
+
+    async def _join(self, topic: Topic) -> None:
+        name = self._names.name_of(topic)
+        if name is None:
+            return
+        while True:
+            try:
+                await self.ens.subscribe(name, control=True)
+                await self.ens.subscribe(name)
+                break
+            except TransportError as error:
+                logger.info("%s is not joined yet: %s", name, error)
+                await asyncio.sleep(JOIN_AGAIN_S)
+        self._joins.pop(topic, None)
+        for sink in self._members.get(topic, []):
+            sink.post(Joined(topic))
+
+    async def _wait_for_room(self) -> None:
+        try:
+            while self._waiting:
+                await self.ens.room()
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), 1000))]
+                try:
+                    self.ens.publish(batch)
+                except FullError:
+                    self._waiting.extendleft(reversed(batch))
+        except TransportError as error:
+            logger.debug("not published: %s", error)
+        finally:
+            self._roomer = None
+
+    # from the broker
+
+    def on_items(self, items: list[Item]) -> None:
+        topic_of, members, heard = self._names.topic_of, self._members, self.counters
+        heard.heard += len(items)
+        filled: Sink | None = None
+        for item in items:
+            topic = topic_of(item.topic)
+            if topic is None:
+                continue
+            if not item.publisher and not item.control:
+                heard.foreign += 1
+                self._foreign(item)
+                continue
+            try:
+                message = Heard(topic, from_item(item), item.control)
+            except PeerError as error:
+                heard.unreadable += 1
+                logger.debug("%s", error)
+                continue
+            for sink in members.get(topic, ()):
+                sink.post(message)
+                filled = sink
+        if filled is not None and filled.is_full:
+            self.ens.pause()
+            filled.when_roomy(self.ens.resume)
+
+    def on_confirmed(self, count: int) -> None:
+        self.counters.confirmed += count
+        self._confirmed(count)
+
+    def on_notice(self, notice: EnsNotice) -> None:
+        self._noticed(notice)

@@ -1,0 +1,45 @@
+"""Where a topic is at home: planned in the deployment, or drawn from its name by rendezvous hashing.
+
+Every client and node computes the same home from the same deployment file. When nodes are added, about one topic in
+n would be drawn to the new one: pin the homes of existing topics in the file first (`unisono plan placement`).
+"""
+
+from functools import lru_cache
+from hashlib import blake2b
+
+from unisono.errors import MisuseError
+from unisono.model.deployment import Deployment
+from unisono.model.ids import Address
+
+
+def sequencers(deployment: Deployment) -> tuple[Address, ...]:
+    return tuple(Address(node.name) for node in deployment.nodes if "sequencer" in node.roles)
+
+
+def home_of(deployment: Deployment, topic: str) -> Address:
+    for spec in deployment.topics:
+        if spec.name == topic and spec.home is not None:
+            return Address(spec.home)
+    nodes = sequencers(deployment)
+    if not nodes:
+        raise MisuseError(f"deployment {deployment.name!r} has no sequencer node")
+    return _drawn(topic, nodes)
+
+
+@lru_cache(maxsize=100_000)
+def _drawn(topic: str, nodes: tuple[Address, ...]) -> Address:
+    return max(nodes, key=lambda node: blake2b(topic.encode(), key=node.encode()[:64], digest_size=8).digest())
+
+
+def slot(node: Address) -> int:
+    """The low 16 bits of all topics born at this node, so that nodes never give the same number to two topics."""
+    return int.from_bytes(blake2b(node.encode(), digest_size=2).digest(), "big")
+
+
+def check_slots(deployment: Deployment) -> None:
+    """Refuses the one deployment in some thousand in which two node names draw the same slot."""
+    taken: dict[int, Address] = {}
+    for node in sequencers(deployment):
+        other = taken.setdefault(slot(node), node)
+        if other != node:
+            raise MisuseError(f"nodes {other!r} and {node!r} draw the same slot {slot(node)}: rename one of them")

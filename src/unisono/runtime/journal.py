@@ -1,0 +1,59 @@
+"""Journals of running processes: JSONL files, rotated by size, written before anybody sees what they tell."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from unisono.errors import TransportError
+from unisono.model.journal import Header, Record, encode_line
+
+Level = Literal["off", "deliveries", "all"]
+
+
+class JournalFile:
+    """Appends records to `NAME.jsonl`; at `bytes_max` the file becomes `NAME.1.jsonl`, and so on up to `keep`."""
+
+    def __init__(
+        self, directory: Path, name: str, header: Header = Header(), bytes_max: int = 256 << 20, keep: int = 4
+    ) -> None:
+        self.path = directory / f"{name.replace('/', '-')}.jsonl"
+        self._header, self._bytes_max, self._keep = header, bytes_max, keep
+        self._lines: list[bytes] = []
+        directory.mkdir(parents=True, exist_ok=True)
+        self._open()
+
+    def note(self, record: Record) -> None:
+        self._lines.append(encode_line(record))
+
+    def flush(self) -> None:
+        """Hands what was noted to the operating system: it survives the end of the process."""
+        if not self._lines:
+            return
+        data, self._lines = b"".join(self._lines), []
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            if os.fstat(self._file).st_size >= self._bytes_max:
+                self._rotate()
+        except OSError as error:
+            raise TransportError(f"the journal {self.path} failed: {error.strerror}") from None
+
+    def close(self) -> None:
+        self.flush()
+        os.close(self._file)
+
+    def _open(self) -> None:
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if os.fstat(self._file).st_size == 0:
+            os.write(self._file, encode_line(self._header))
+
+    def _rotate(self) -> None:
+        os.close(self._file)
+        for age in range(self._keep, 0, -1):
+            older = self.path.with_suffix(f".{age}.jsonl")
+            if age == self._keep:
+                older.unlink(missing_ok=True)
+            elif older.exists():
+                older.rename(self.path.with_suffix(f".{age + 1}.jsonl"))
+        self.path.rename(self.path.with_suffix(".1.jsonl"))
+        self._open()

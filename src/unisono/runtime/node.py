@@ -1,0 +1,350 @@
+"""A node: one process, the roles its deployment gives it, its links, its log.
+
+    async with Node(load_deployment(path), "eu-1") as node:
+        await node.wait()
+
+The sequencer role is `Sessions(Desk(TopicManager))` on a `Host`; the broker role is the embedded broker. Clients
+that stay away for `client_lease_s` are forgotten: their registrations stop costing, and their address is dead.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from unisono.errors import MisuseError, UnisonoError
+from unisono.machine import Broadcast, Fired
+from unisono.model.deployment import Deployment, Sequencing
+from unisono.model.ids import Address, Topic
+from unisono.model.interest import covers
+from unisono.model.journal import Header, Record
+from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
+from unisono.protocols.sequencer.messages import BrokerMessage
+from unisono.protocols.sequencer.node import Forget, TopicManager
+from unisono.runtime import edge
+from unisono.runtime.brokers import embedded_endpoint, endpoint, make_ens, open_patiently
+from unisono.runtime.clock import Clock
+from unisono.runtime.desk import Desk
+from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.ens.broker import Broker, BrokerConfig
+from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.ground import Ground
+from unisono.runtime.homes import check_slots, home_of
+from unisono.runtime.host import Host, HostConfig
+from unisono.runtime.journal import JournalFile, Level
+from unisono.runtime.links import Links, LinksConfig, owner
+from unisono.runtime.security import client_context, same_token, server_context, token_of
+from unisono.runtime.wal import Log, LogConfig
+from unisono.structures.sessions import BroadcastsDone, Sessions
+
+logger = logging.getLogger(__name__)
+
+MACHINE = "sequencer 1"
+"""Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
+TREE_FEATURE = "sequencer"
+
+
+def sequencer_config(deployment: Deployment) -> SequencerConfig:
+    """Waiting times by the longest round trip between regions; the rest as the deployment says."""
+    longest_ms = max(deployment.round_trip_ms.values(), default=0.0)
+    preset = local() if longest_ms < 5 else region() if longest_ms < 150 else planet()
+    how: Sequencing = deployment.sequencing
+    return msgspec.structs.replace(
+        preset, mode=how.mode, early=how.early, encoding=how.encoding, sgmin=1 if how.causal else 2
+    )
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
+    """What a node does that its deployment does not say."""
+
+    journal: Level = "off"
+    client_lease_s: float = 600.0
+    """A client that stays away this long is forgotten."""
+    broker_patience_s: float = 30.0
+    """How long a starting node waits for its broker."""
+    log: LogConfig = LogConfig()
+    host: HostConfig = HostConfig()
+    links: LinksConfig = LinksConfig()
+
+
+class Node:
+    """One running node."""
+
+    def __init__(
+        self, deployment: Deployment, name: str, base: Path = Path(), config: NodeConfig = NodeConfig()
+    ) -> None:
+        """`base` is what relative paths in the deployment are relative to: the directory of its file."""
+        check_slots(deployment)
+        self.deployment, self.spec, self.base, self.config = deployment, deployment.node(name), base, config
+        self.me = Address(name)
+        self.port = 0
+        self.failure: Exception | None = None
+        self.host: Host | None = None
+        self.desk: Desk | None = None
+        self.broker: Broker | None = None
+        self._token = token_of(deployment.security)
+        self._watchers: dict[Address, list[str]] = {}
+        self._sids: dict[Address, dict[Address, None]] = {}
+        self._leases: dict[Address, asyncio.TimerHandle] = {}
+        self._expired: dict[Address, None] = {}
+        self._over = asyncio.Event()
+        self._journal: JournalFile | None = None
+        self._clock = Clock()
+        self.links = Links(
+            Hello("node", (self.me,), features=(TREE_FEATURE,), deployment=deployment.name, token=self._token),
+            Codec(edge.Letters),
+            self._admit,
+            edge.claims,
+            self._up,
+            self._down,
+            config.links,
+            server_context(deployment.security, base),
+            client_context(deployment.security, base),
+        )
+        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+
+    # life
+
+    async def start(self) -> None:
+        """Returns when the node does its work; raises if it cannot."""
+        data = self.base / self.spec.data if self.spec.data is not None else None
+        if self.config.journal != "off":
+            directory = (data or self.base) / "journal"
+            self._journal = JournalFile(directory, self.me, Header(note=f"node {self.me}"))
+        if "broker" in self.spec.roles and self.deployment.broker.kind == "embedded":
+            self.broker = Broker(BrokerConfig(client_token=self._token))
+            await self.broker.start(*embedded_endpoint(self.deployment))
+        if "sequencer" in self.spec.roles:
+            ens = make_ens(self.deployment, self.ground, self._token)
+            self.ground.stand_on(ens)
+            await open_patiently(ens, self.config.broker_patience_s)
+            await self._start_sequencer(data)
+        self.port = await self.links.listen(*endpoint(self.spec.listen))
+        if self.spec.parent is not None:
+            self.links.dial(Address(self.spec.parent), *endpoint(self.deployment.node(self.spec.parent).listen))
+        logger.info("node %s listens on port %d", self.me, self.port)
+
+    async def stop(self) -> None:
+        """Stops taking work, finishes what has arrived, takes a snapshot."""
+        for lease in self._leases.values():
+            lease.cancel()
+        await self.links.close()
+        if self.host is not None:
+            await self.host.stop()
+            await self.ground.close()
+        if self.broker is not None:
+            await self.broker.stop()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        self._over.set()
+
+    async def wait(self) -> None:
+        """Returns when the node has stopped; raises what made it stop, if something did."""
+        await self._over.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _start_sequencer(self, data: Path | None) -> None:
+        deployment, me = self.deployment, self.me
+        parent = Address(self.spec.parent) if self.spec.parent is not None else None
+        children = tuple(Address(child) for child in deployment.children(me))
+        config = sequencer_config(deployment)
+        self.desk = Desk(me, TopicManager(me, parent, children, (), {}, config), deployment)
+        peers = (*((parent,) if parent is not None else ()), *children)
+        machine = Sessions(self.desk, me, peers, edge.NodeMessage, BrokerMessage)
+        log = Log(data / me, MACHINE, edge.Logged, self.config.log) if data is not None else None
+        self.host = Host(me, machine, self, log, self.config.host)
+        self.links.attach(me, self)
+        replayed = await self.host.start()
+        if replayed:
+            logger.info("node %s handled %d inputs of its log again", me, replayed)
+        self._note(Record("restart", self._clock.now(), who=me, note=f"{replayed} inputs replayed"))
+        planned = tuple(t.name for t in deployment.topics if home_of(deployment, t.name) == me)
+        if planned:
+            self.host.post(edge.Open(me, 0, planned))
+
+    # a sink for letters: what only this process knows is answered here, the rest is the machine's
+
+    def post(self, message: Any) -> None:
+        match message:
+            case edge.Where(client=client):
+                self.links.send(client, edge.Directory(self.deployment))
+            case edge.Inquire(client=client):
+                self.links.send(client, self.report())
+            case edge.Watch(client=client, pattern=pattern):
+                self._watch(client, pattern)
+            case edge.Opened() | edge.NotOpened():
+                pass  # the answer to what we asked ourselves at start
+            case _:
+                sid = edge.claims(message)
+                if sid is not None and sid != self.me:
+                    self._sids.setdefault(owner(sid), {})[sid] = None
+                assert self.host is not None
+                self.host.post(message)
+
+    @property
+    def is_full(self) -> bool:
+        return self.ground.is_full or (self.host is not None and self.host.is_full)
+
+    def when_roomy(self, callback: Any) -> None:
+        assert self.host is not None
+        if self.ground.is_full:
+            asyncio.get_running_loop().call_later(0.05, self._check_room, callback)
+        else:
+            self.host.when_roomy(callback)
+
+    def _check_room(self, callback: Any) -> None:
+        if self.is_full:
+            self.when_roomy(callback)
+        else:
+            callback()
+
+    def _watch(self, client: Address, pattern: str) -> None:
+        patterns = self._watchers.setdefault(client, [])
+        if pattern not in patterns and len(patterns) < 100:
+            patterns.append(pattern)
+        if self.desk is not None:
+            names = tuple(n for n in self.desk.mine if self.desk.is_announced(n) and covers(pattern, n))
+            self.links.send(client, edge.Watched(self.me, pattern, names))
+
+    def report(self) -> edge.Report:
+        counters = {"links": _plain(self.links.counters), "broker": _plain(self.ground.counters)}
+        if self.host is not None:
+            counters["sequencer"] = _plain(self.host.counters)
+        return edge.Report(
+            self.me,
+            counters,
+            tuple(self.desk.mine) if self.desk is not None else (),
+            tuple(address for hello in self.links.parties() for address in hello.addresses),
+            str(self.failure) if self.failure is not None else None,
+        )
+
+    # names, for the ground
+
+    def name_of(self, topic: Topic) -> str | None:
+        assert self.desk is not None
+        return self.desk.names.get(topic)
+
+    def topic_of(self, name: str) -> Topic | None:
+        assert self.desk is not None
+        return self.desk.mine.get(name)
+
+    # the outside of the machine
+
+    def send(self, to: Address, message: Any) -> None:
+        self.links.send(to, message)
+
+    def broadcast(self, effect: Broadcast) -> None:
+        self.ground.broadcast(effect.topic, effect.message, effect.control)
+
+    def join(self, topic: Topic) -> None:
+        self.ground.join(topic, self)
+
+    def leave(self, topic: Topic) -> None:
+        self.ground.leave(topic, self)
+
+    def deliver(self, item: Any) -> None:
+        if isinstance(item, edge.TopicsBorn):
+            for client, patterns in self._watchers.items():
+                if any(covers(pattern, name) for pattern in patterns for name in item.names):
+                    self.links.send(client, item)
+
+    def refused(self, reason: str) -> None:
+        logger.debug("%s refused: %s", self.me, reason)
+        self._note(Record("refuse", self._clock.now(), who=self.me, note=reason))
+
+    def end_turn(self) -> None:
+        self.ground.end_turn()
+        if self._journal is not None:
+            self._journal.flush()
+
+    def failed(self, error: Exception) -> None:
+        """Nothing of us must be heard any more: the links go down, the log stays."""
+        self.failure = error
+        self._note(Record("crash", self._clock.now(), who=self.me, note=str(error)))
+        self._over.set()
+
+    # the broker
+
+    def _confirmed(self, count: int) -> None:
+        assert self.host is not None
+        self.host.post(BroadcastsDone(count))
+
+    def _noticed(self, notice: EnsNotice) -> None:
+        logger.info("node %s, broker: %s", self.me, notice)
+
+    def _foreign(self, item: Item) -> None:
+        pass
+
+    # the links
+
+    def _admit(self, hello: Hello) -> str | None:
+        if not same_token(hello.token, self._token):
+            return "wrong token"
+        if hello.deployment and hello.deployment != self.deployment.name:
+            return f"this is deployment {self.deployment.name!r}, not {hello.deployment!r}"
+        names = [node.name for node in self.deployment.nodes]
+        if hello.kind == "node":
+            unknown = [address for address in hello.addresses if address not in names]
+            return f"{unknown[0]!r} is no node of this deployment" if unknown else None
+        for address in hello.addresses:
+            if address in names or owner(address) != address:
+                return f"{address!r} is no address for a client"
+            if address in self._expired:
+                return "this session has been forgotten: connect again with a new one"
+        return None
+
+    def _up(self, hello: Hello) -> None:
+        for address in hello.addresses:
+            lease = self._leases.pop(address, None)
+            if lease is not None:
+                lease.cancel()
+            if hello.kind == "node" and self.host is not None:
+                self.host.post(Fired(f"session {address}"))
+
+    def _down(self, hello: Hello, error: UnisonoError | None) -> None:
+        if error is not None:
+            logger.info("node %s lost %s: %s", self.me, ", ".join(hello.addresses), error)
+        if hello.kind == "client":
+            loop = asyncio.get_running_loop()
+            for address in hello.addresses:
+                for client in [c for c in self._watchers if owner(c) == address]:
+                    del self._watchers[client]
+                self._leases[address] = loop.call_later(self.config.client_lease_s, self._forget, address)
+
+    def _forget(self, client: Address) -> None:
+        self._leases.pop(client, None)
+        self._expired[client] = None
+        if len(self._expired) > 100_000:
+            del self._expired[next(iter(self._expired))]
+        for sid in self._sids.pop(client, {}):
+            if self.host is not None:
+                self.host.post(Forget(sid))
+
+    def _note(self, record: Record) -> None:
+        if self._journal is not None:
+            self._journal.note(record)
+
+
+def _plain(counters: msgspec.Struct) -> dict[str, int]:
+    return {name: getattr(counters, name) for name in counters.__struct_fields__}
+
+
+def check_runnable(deployment: Deployment, name: str) -> None:
+    """Says before anything runs what would not work."""
+    deployment.node(name)
+    if deployment.broker.kind == "memory" and len(deployment.nodes) > 1:
+        raise MisuseError("the memory broker lives in one process: use embedded or nats for several nodes")

@@ -1,0 +1,200 @@
+"""Publishing: requests in flight, their outcomes, and publishers that do not wait for each.
+
+An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`, which counts. In flight are at most
+`window` events per topic; whoever publishes more waits for room, so a slow home slows its publishers.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from unisono.machine import Accepted, Publish, Refused, Unknown
+from unisono.model.event import Event, Scalar
+from unisono.model.ids import Topic
+from unisono.model.journal import Record
+from unisono.model.time import Micros
+from unisono.runtime.dialect import publisher_on
+from unisono.runtime.host import Host
+from unisono.runtime.payload import encode_payload
+
+if TYPE_CHECKING:
+    from unisono.runtime.session import Session
+
+Outcome = Accepted | Refused | Unknown
+
+
+class _Lane:
+    """What we publish on one topic."""
+
+    __slots__ = ("in_flight", "name", "publisher", "roomers", "sequence", "topic")
+
+    def __init__(self, name: str, topic: Topic, publisher: str) -> None:
+        self.name, self.topic, self.publisher = name, topic, publisher
+        self.sequence = 0
+        self.in_flight = 0
+        self.roomers: list[asyncio.Future[None]] = []
+
+
+class Outbox:
+    """All publications of a session."""
+
+    def __init__(self, session: "Session", host: Host, address: str, window: int) -> None:
+        self._session, self._host, self._address, self.window = session, host, address, window
+        self._requests = 0
+        self._asked: dict[int, tuple[_Lane, asyncio.Future[Outcome] | Publisher, str]] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._stored = False  # the broker keeps what it confirms: acceptance waits for that
+        self._unconfirmed: dict[int, Accepted | None] = {}  # in order of publication
+        self._drainers: list[asyncio.Future[None]] = []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._asked)
+
+    def confirmations_count(self) -> None:
+        self._stored = True
+
+    async def lane(self, topic: str) -> _Lane:
+        lane = self._lanes.get(topic)
+        if lane is None:
+            number = (await self._session.open_topics([topic]))[topic]
+            lane = self._lanes.setdefault(topic, _Lane(topic, number, publisher_on(self._address, topic)))
+        return lane
+
+    async def room(self, lane: _Lane) -> None:
+        """Returns when one more event may be published on the topic."""
+        while lane.in_flight >= self.window:
+            self._session.check_alive()
+            roomer = asyncio.get_running_loop().create_future()
+            lane.roomers.append(roomer)
+            await roomer
+
+    def put(
+        self,
+        lane: _Lane,
+        data: Any,
+        attributes: dict[str, Scalar] | None,
+        answer: "asyncio.Future[Outcome] | Publisher",
+    ) -> None:
+        payload = data if type(data) is bytes else encode_payload(data)
+        lane.sequence += 1
+        lane.in_flight += 1
+        self._requests += 1
+        session = self._session
+        event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or {}, Micros(0))
+        self._asked[self._requests] = (lane, answer, event.id if session.journals else "")
+        if self._stored:
+            self._unconfirmed[self._requests] = None
+        if session.journals:
+            session.note_publish(event)
+        self._host.post(Publish(lane.topic, event, self._requests))
+
+    async def drain(self) -> None:
+        """Returns when every publication has its outcome."""
+        if self._asked:
+            drainer = asyncio.get_running_loop().create_future()
+            self._drainers.append(drainer)
+            await drainer
+
+    def confirmed(self, count: int) -> None:
+        """The broker has taken the oldest `count` payloads."""
+        if not self._stored:
+            return
+        for _ in range(min(count, len(self._unconfirmed))):
+            request = next(iter(self._unconfirmed))
+            accepted = self._unconfirmed.pop(request)
+            if accepted is not None:
+                self._settle(Accepted(request, "stored"))
+
+    def settle(self, outcome: Outcome) -> None:
+        if self._stored and isinstance(outcome, Accepted) and outcome.request in self._unconfirmed:
+            self._unconfirmed[outcome.request] = outcome
+            return
+        if self._stored and isinstance(outcome, Accepted):
+            outcome = Accepted(outcome.request, "stored")
+        self._settle(outcome)
+
+    def _settle(self, outcome: Outcome) -> None:
+        asked = self._asked.pop(outcome.request, None)
+        if asked is None:
+            return
+        lane, answer, event_id = asked
+        lane.in_flight -= 1
+        if lane.roomers and 2 * lane.in_flight <= self.window:
+            roomers, lane.roomers = lane.roomers, []
+            for roomer in roomers:
+                if not roomer.done():
+                    roomer.set_result(None)
+        if event_id:
+            word = type(outcome).__name__.lower()
+            self._session.note(Record("outcome", self._session.now(), who=self._address, event=event_id, note=word))
+        if isinstance(answer, Publisher):
+            answer.settled(outcome)
+        elif not answer.done():
+            answer.set_result(outcome)
+        if not self._asked and self._drainers:
+            drainers, self._drainers = self._drainers, []
+            for drainer in drainers:
+                if not drainer.done():
+                    drainer.set_result(None)
+
+    def give_up(self, reason: str) -> None:
+        """The session ends: whatever has no outcome yet is unknown."""
+        for request in list(self._asked):
+            self._settle(Unknown(request, reason))
+
+
+class Publisher:
+    """Publishes on one topic without waiting for each outcome.
+
+    publisher = await session.publisher("trades")
+    for trade in trades:
+        await publisher.send(trade)      # waits only when the window is full
+    await publisher.drain()              # publisher.accepted, .failures
+    """
+
+    def __init__(self, outbox: Outbox, lane: _Lane) -> None:
+        self.accepted = 0
+        self.failures: list[Refused | Unknown] = []
+        """What was not accepted, at most the last 1000."""
+        self._outbox, self._lane = outbox, lane
+        self._open = 0
+        self._drainers: list[asyncio.Future[None]] = []
+
+    @property
+    def topic(self) -> str:
+        return self._lane.name
+
+    async def send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> None:
+        if self._lane.in_flight >= self._outbox.window:
+            await self._outbox.room(self._lane)
+        self._open += 1
+        self._outbox.put(self._lane, data, attributes, self)
+
+    async def send_all(self, batch: Iterable[Any]) -> None:
+        lane, outbox = self._lane, self._outbox
+        for data in batch:
+            if lane.in_flight >= outbox.window:
+                await outbox.room(lane)
+            self._open += 1
+            outbox.put(lane, data, None, self)
+
+    async def drain(self) -> None:
+        """Returns when everything sent has its outcome; look at `failures` then."""
+        if self._open:
+            drainer = asyncio.get_running_loop().create_future()
+            self._drainers.append(drainer)
+            await drainer
+
+    def settled(self, outcome: Outcome) -> None:
+        self._open -= 1
+        if isinstance(outcome, Accepted):
+            self.accepted += 1
+        else:
+            self.failures.append(outcome)
+            del self.failures[:-1000]
+        if not self._open and self._drainers:
+            drainers, self._drainers = self._drainers, []
+            for drainer in drainers:
+                if not drainer.done():
+                    drainer.set_result(None)

@@ -1,0 +1,552 @@
+"""A client's session: one identity, a link to every sequencer node, a connection to the broker, any number of streams.
+
+A session that loses a node or the broker keeps its streams and reconnects; machines repeat what was not answered.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct, structs
+
+from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.machine import Accepted, Broadcast, Heard, Machine, Refused, Unknown
+from unisono.model.deployment import Deployment
+from unisono.model.event import Event, Scalar
+from unisono.model.ids import Address, Topic
+from unisono.model.interest import check_interest
+from unisono.model.journal import Header, Record
+from unisono.model.promise import Order, Promise, Reliability
+from unisono.model.time import Micros, parse_span
+from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
+from unisono.protocols.sequencer.client import OrderingClient
+from unisono.protocols.sequencer.messages import Creates, Payload, Wanted
+from unisono.protocols.sequencer.node import Forget
+from unisono.qos import Ground as GroundTraits
+from unisono.qos import choose
+from unisono.runtime import edge
+from unisono.runtime.brokers import endpoint, make_ens, open_patiently
+from unisono.runtime.clock import Clock
+from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.ground import Ground
+from unisono.runtime.homes import home_of, sequencers
+from unisono.runtime.host import Host
+from unisono.runtime.journal import JournalFile
+from unisono.runtime.links import Links, Sink
+from unisono.runtime.node import sequencer_config
+from unisono.runtime.payload import payload_decoder
+from unisono.runtime.position import numbers_of
+from unisono.runtime.publish import Outbox, Outcome, Publisher
+from unisono.runtime.security import client_context
+from unisono.runtime.stream import Stream, check_interests
+
+logger = logging.getLogger(__name__)
+
+
+class SessionConfig(Struct, frozen=True):
+    """How a session waits."""
+
+    open_s: float = 10.0
+    """How long opening a topic or connecting may take before TransportError."""
+    ask_again_s: float = 0.25
+    """Unanswered questions to nodes are repeated after this."""
+    journal: Path | None = None
+    """A directory for the journal of what this session publishes and is told; None writes none."""
+    state: Path | None = None
+    """A directory for committed positions of named subscriptions."""
+
+
+class Session:
+    """A connected client. Made by `unisono.connect`."""
+
+    def __init__(
+        self, deployment: Deployment, base: Path, token: str, config: SessionConfig, links: Links | None = None
+    ) -> None:
+        """`links` are those of a node in this process; without them the session has its own."""
+        self.deployment, self.config = deployment, config
+        self.address = Address(f"c{secrets.token_hex(5)}")
+        self._token = token
+        self._homes: dict[Topic, Address] = {}
+        self._topics: dict[str, Topic] = {}
+        self._names: dict[Topic, str] = {}
+        self._requests = 0
+        self._answers: dict[int, asyncio.Future[edge.Opened | edge.NotOpened]] = {}
+        self._streams: list[Stream] = []
+        self._stream_count = 0
+        self._ports: dict[Topic, list[_Port]] = {}
+        self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
+        self._reports: dict[Address, asyncio.Future[edge.Report]] = {}
+        self._clock = Clock()
+        self._failure: UnisonoError | None = None
+        self._is_open = False
+        self._owns_links = links is None
+        self._links = links or Links(
+            Hello("client", (self.address,), deployment=deployment.name, token=token),
+            Codec(edge.Letters),
+            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
+            edge.claims,
+            self._up,
+            self._down,
+            client_tls=client_context(deployment.security, base),
+        )
+        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self._sequencing = sequencer_config(deployment)
+        self._journal = (
+            JournalFile(config.journal, self.address, Header(note="client")) if config.journal is not None else None
+        )
+        self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
+        self._port = _Port(self, f"{self.address}/p", self._machine, None)
+        self._outbox = Outbox(self, self._port.host, f"{self.address}/p", self._sequencing.window)
+
+    # life
+
+    async def open(self) -> None:
+        ens = make_ens(self.deployment, self.ground, self._token)
+        self.ground.stand_on(ens)
+        self._links.attach(self.address, self)
+        for node in self.deployment.nodes:
+            if self._owns_links and "sequencer" in node.roles:
+                self._links.dial(Address(node.name), *endpoint(node.listen))
+        await open_patiently(ens, self.config.open_s)
+        if ens.traits.strength == "stored":
+            self._outbox.confirmations_count()
+        await self._port.start()
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Waits for outcomes still under way, ends streams, says goodbye."""
+        if not self._is_open:
+            return
+        try:
+            async with asyncio.timeout(self.config.open_s):
+                await self._outbox.drain()
+        except TimeoutError:
+            self._outbox.give_up("the session was closed")
+        for stream in list(self._streams):
+            await stream.close()
+        self._is_open = False
+        self._farewell(Address(f"{self.address}/p"))
+        await self._port.host.stop()
+        await asyncio.sleep(0)  # the farewells leave
+        await self.ground.close()
+        self._links.detach(self.address)
+        self._links.detach(Address(f"{self.address}/p"))
+        if self._owns_links:
+            await self._links.close()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_open:
+            raise MisuseError("the session is closed")
+
+    # what people call
+
+    async def publish(self, topic: str, data: Any, attributes: dict[str, Scalar] | None = None) -> Outcome:
+        """Publishes one event and waits for its outcome: `Accepted`, `Refused` or `Unknown`.
+
+        outcome = await session.publish("trades", {"sym": "IBM", "px": 101.2})
+        """
+        self.check_alive()
+        lane = await self._outbox.lane(topic)
+        await self._outbox.room(lane)
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._outbox.put(lane, data, attributes, answer)
+        return await answer
+
+    async def publisher(self, topic: str) -> Publisher:
+        """A publisher that does not wait for each outcome; see `Publisher`."""
+        self.check_alive()
+        return Publisher(self._outbox, await self._outbox.lane(topic))
+
+    async def drain(self) -> None:
+        """Returns when everything published has its outcome."""
+        await self._outbox.drain()
+
+    def subscribe(
+        self,
+        *topics: str,
+        order: Order = "total",
+        deadline: str | None = None,
+        start: str = "latest",
+        reliability: Reliability = "best-effort",
+        on_stall: str = "wait",
+        type: Any = None,
+        name: str | None = None,
+        buffer: int = 65_536,
+        latest_only: bool = False,
+    ) -> Stream:
+        """A subscription to topics or patterns (`trades.*`), to be entered with `async with` and iterated.
+
+        async with session.subscribe("trades", "quotes", order="total", deadline="500ms") as stream:
+            async for event in stream: ...
+        """
+        self.check_alive()
+        check_interests(topics)
+        for text in topics:
+            check_interest(text)
+        if on_stall != "wait":
+            raise MisuseError(f"on_stall {on_stall!r} is not built: a stalled topic waits, and says so")
+        promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
+        choose(promise, self._ground_traits(), start)
+        if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
+            start = kept
+        return Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only)
+
+    async def status(self, node: str) -> edge.Report:
+        """How a node is; raises TransportError if it does not answer."""
+        address = Address(node)
+        future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())
+        report: edge.Report = await self._ask(
+            address, edge.Inquire(self.address), future, f"node {node} does not answer"
+        )
+        return report
+
+    # for streams
+
+    async def enter_stream(self, stream: Stream) -> None:
+        self.check_alive()
+        self._stream_count += 1
+        stream.sid = Address(f"{self.address}/{self._stream_count}")
+        machine = self._stack(stream)
+        port = _Port(self, stream.sid, machine, stream)
+        stream.host = port.host
+        self._streams.append(stream)
+        await port.start()
+        try:
+            await stream.join()
+        except BaseException:
+            await stream.close()
+            raise
+
+    async def leave_stream(self, stream: Stream) -> None:
+        if stream not in self._streams or stream.host is None:
+            return
+        self._streams.remove(stream)
+        await stream.unsubscribe(*list(stream.topics))
+        await stream.host.settle()
+        self._farewell(stream.sid)
+        await stream.host.stop()
+        self._links.detach(stream.sid)
+
+    def introduce(self, stream: Stream, topic: Topic) -> None:
+        """The stream's machine learns the home of a topic."""
+        assert stream.host is not None
+        if isinstance(stream.host.machine, OrderingClient):
+            stream.host.machine.homes[topic] = self._homes[topic]
+
+    async def open_topics(self, names: list[str]) -> dict[str, Topic]:
+        """Numbers of topics; those that do not exist are born at their homes."""
+        missing: dict[Address, list[str]] = {}
+        for name in names:
+            if name not in self._topics:
+                missing.setdefault(home_of(self.deployment, name), []).append(name)
+        for home, wanted in missing.items():
+            self._requests += 1
+            future: asyncio.Future[edge.Opened | edge.NotOpened] = asyncio.get_running_loop().create_future()
+            self._answers[self._requests] = future
+            question = edge.Open(self.address, self._requests, tuple(wanted))
+            answer = await self._ask(home, question, future, f"node {home}, home of {wanted[0]!r}, does not answer")
+            if isinstance(answer, edge.NotOpened):
+                raise MisuseError(answer.reason)
+            for name, topic in answer.topics:
+                self._topics[name], self._names[topic], self._homes[topic] = topic, name, home
+                self._machine.homes[topic] = home
+        return {name: self._topics[name] for name in names}
+
+    async def expand(self, patterns: list[str]) -> list[str]:
+        """Topics that match now; later ones reach the streams by `follow`. A node that is away is not waited for."""
+        found: dict[str, None] = {}
+        loop = asyncio.get_running_loop()
+        for pattern in patterns:
+            answers = self._patterns.setdefault(pattern, {})
+            for node in sequencers(self.deployment):
+                answers.setdefault(node, loop.create_future())
+                self._links.send(node, edge.Watch(self.address, pattern))
+            await asyncio.wait(answers.values(), timeout=self.config.open_s)
+            for answer in answers.values():
+                if answer.done():
+                    found.update(dict.fromkeys(answer.result()))
+        return list(found)
+
+    async def keep_position(self, name: str, position: str) -> None:
+        if self.config.state is None:
+            raise MisuseError("a named subscription keeps its position in a directory: connect(..., state=PATH)")
+        await asyncio.get_running_loop().run_in_executor(None, _write_position, self.config.state, name, position)
+
+    def _kept_position(self, name: str) -> str | None:
+        if self.config.state is None:
+            return None
+        try:
+            return (self.config.state / f"{name}.position").read_text()
+        except FileNotFoundError:
+            return None
+
+    def pause(self, stream: Stream) -> None:
+        self.ground.ens.pause()
+
+    def resume(self, stream: Stream) -> None:
+        self.ground.ens.resume()
+
+    # names and time
+
+    def name_of(self, topic: Topic) -> str | None:
+        return self._names.get(topic)
+
+    def topic_of(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def now(self) -> Micros:
+        return self._clock.now()
+
+    # the journal
+
+    @property
+    def journals(self) -> bool:
+        return self._journal is not None
+
+    def note(self, record: Record) -> None:
+        if self._journal is not None:
+            self._journal.note(record)
+
+    def note_publish(self, event: Event) -> None:
+        now = self.now()
+        self.note(
+            Record(
+                "publish",
+                now,
+                who=event.publisher,
+                event=event.id,
+                topic=event.topic,
+                publisher=event.publisher,
+                publisher_seq=event.sequence,
+                published_us=now,
+            )
+        )
+
+    def flush_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.flush()
+
+    # a sink for letters to the session itself
+
+    def post(self, message: Any) -> None:
+        match message:
+            case edge.Opened(request=request) | edge.NotOpened(request=request):
+                answer = self._answers.pop(request, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case edge.TopicsBorn(names=names):
+                self._follow(names)
+            case edge.Watched(node=node, pattern=pattern, names=names):
+                watched = self._patterns.get(pattern, {}).get(node)
+                if watched is not None and not watched.done():
+                    watched.set_result(names)
+                else:
+                    self._follow(names)  # asked again after a reconnect: what was born meanwhile
+            case edge.Report(node=node):
+                report = self._reports.pop(Address(node), None)
+                if report is not None and not report.done():
+                    report.set_result(message)
+            case _:
+                pass
+
+    def _follow(self, names: tuple[str, ...]) -> None:
+        for stream in list(self._streams):
+            stream.follow(names)
+
+    @property
+    def is_full(self) -> bool:
+        return False
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    async def _ask(self, node: Address, question: Any, future: "asyncio.Future[Any]", silence: str) -> Any:
+        """Repeats the question until the answer is there; raises TransportError after `open_s`."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.config.open_s
+        while True:
+            self._links.send(node, question)
+            pause = self.config.ask_again_s if self._links.is_up(node) else 0.02
+            done, _ = await asyncio.wait([future], timeout=pause)
+            if done:
+                return future.result()
+            if loop.time() >= until:
+                raise TransportError(silence)
+
+    # the outside of machines
+
+    def make_outcome(self, outcome: Outcome) -> None:
+        self._outbox.settle(outcome)
+
+    @property
+    def links(self) -> Links:
+        return self._links
+
+    def fail(self, error: Exception) -> None:
+        """A machine of ours has stopped."""
+        self._failure = error if isinstance(error, UnisonoError) else TransportError(f"the session broke: {error!r}")
+        self._outbox.give_up(str(error))
+        for stream in self._streams:
+            stream.fail(self._failure)
+
+    def _confirmed(self, count: int) -> None:
+        self._outbox.confirmed(count)
+
+    def _noticed(self, notice: EnsNotice) -> None:
+        logger.info("broker: %s", notice)
+
+    def _foreign(self, item: Item) -> None:
+        """Events of publishers that do not use unisono have no number, hence no place in the order."""
+
+    def _up(self, hello: Hello) -> None:
+        for address in hello.addresses:
+            for pattern in self._patterns:
+                self._links.send(address, edge.Watch(self.address, pattern))
+
+    def _down(self, hello: Hello, error: UnisonoError | None) -> None:
+        logger.info("lost node %s: %s", ", ".join(hello.addresses), error)
+
+    def _farewell(self, sid: Address) -> None:
+        for node in sequencers(self.deployment):
+            self._links.send(node, Forget(sid))
+
+    def _ground_traits(self) -> GroundTraits:
+        traits = self.ground.ens.traits
+        return GroundTraits(
+            bool(sequencers(self.deployment)), self.deployment.sequencing.causal, traits.strength, traits.retains
+        )
+
+    def _stack(self, stream: Stream) -> Machine:
+        deadline = stream.promise.deadline_us
+        if stream.promise.order == "fifo":
+            return FifoMachine(stream.sid, FifoConfig() if deadline is None else FifoConfig(deadline_us=deadline))
+        config = self._sequencing
+        if deadline is not None:
+            ask = min(config.ask_us, Micros(max(deadline // 4, 1000)))
+            config = structs.replace(config, payload_wait_us=deadline, stall_us=deadline, ask_us=ask)
+        return OrderingClient(stream.sid, {}, config)
+
+
+class _Port:
+    """The outside of one machine of a session, and its host."""
+
+    def __init__(self, session: Session, address: str, machine: Machine, stream: Stream | None) -> None:
+        self.address = Address(address)
+        self.host = Host(address, machine, self)
+        self._session, self._stream = session, stream
+        self._sink: Sink = _Unordered(self.host) if isinstance(machine, FifoMachine) else self.host
+        self._creates: dict[Address, list[Wanted]] = {}
+        self._waits = False
+
+    async def start(self) -> None:
+        self._session.links.attach(self.address, self.host)
+        await self.host.start()
+
+    def send(self, to: Address, message: Any) -> None:
+        if type(message) is not Creates:
+            self._session.links.send(to, message)
+            return
+        # One publication, one request: those of a turn travel as one, and consecutive ones as a run.
+        self._waits = message.wait
+        wanted = self._creates.get(to)
+        if wanted is None:
+            self._creates[to] = list(message.items)
+            return
+        for item in message.items:
+            last = wanted[-1]
+            if last.topic == item.topic and last.first + last.count == item.first:
+                wanted[-1] = Wanted(last.topic, last.first, last.count + item.count, last.ack)
+            else:
+                wanted.append(item)
+
+    def broadcast(self, effect: Broadcast) -> None:
+        self._session.ground.broadcast(effect.topic, effect.message, effect.control)
+
+    def join(self, topic: Topic) -> None:
+        self._session.ground.join(topic, self._sink)
+
+    def leave(self, topic: Topic) -> None:
+        self._session.ground.leave(topic, self._sink)
+
+    def deliver(self, item: Any) -> None:
+        if isinstance(item, Accepted | Refused | Unknown):
+            self._session.make_outcome(item)
+        elif self._stream is not None:
+            self._stream.deliver(item)
+
+    def refused(self, reason: str) -> None:
+        logger.debug("%s refused: %s", self.address, reason)
+        self._session.note(Record("refuse", self._session.now(), who=self.address, note=reason))
+
+    def end_turn(self) -> None:
+        session = self._session
+        session.ground.end_turn()
+        if self._creates:
+            creates, self._creates = self._creates, {}
+            for home, items in creates.items():
+                session.links.send(home, Creates(self.address, tuple(items), self._waits))
+        session.flush_journal()
+        if self._stream is not None:
+            self._stream.end_turn()
+
+    def failed(self, error: Exception) -> None:
+        self._session.fail(error)
+
+
+class _Unordered:
+    """What a FIFO machine hears of a topic that sequencers order: the events, and none of the stamps.
+
+    Events of one publisher are in line per topic. What precedes the first one heard is not ours to wait for: it was
+    published before we joined, or it would have been handed over first.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._publishers: dict[str, None] = {}
+
+    def post(self, message: Any) -> None:
+        if isinstance(message, Heard):
+            payload = message.message
+            if message.control or not isinstance(payload, Payload):
+                return
+            publisher, number = payload.event.publisher, payload.request
+            before = {message.topic: number - 1} if publisher in self._publishers and number > 1 else {}
+            self._publishers[publisher] = None
+            message = Heard(message.topic, Numbered(Address(publisher), number, before, payload.event))
+        self._host.post(message)
+
+    @property
+    def is_full(self) -> bool:
+        return self._host.is_full
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        self._host.when_roomy(callback)
+
+
+def _write_position(directory: Path, name: str, position: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{name}.position.tmp"
+    with temporary.open("w") as file:
+        file.write(position)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(directory / f"{name}.position")

@@ -1,0 +1,338 @@
+"""A subscription as people use it: an async context manager and an async iterator of notifications.
+
+Notifications wait in a bounded buffer. At the bound a best-effort stream drops the oldest and says so by a gap; a
+reliable one stops reading from the broker. Gaps and stalls come in line with the events, as notifications without data.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from unisono.errors import MisuseError, UnisonoError
+from unisono.machine import Gap, Heard, Joined, Stalled, Subscribe, Unsubscribe
+from unisono.model.event import Event
+from unisono.model.ids import Address, EventId, Topic
+from unisono.model.interest import covers, is_pattern
+from unisono.model.journal import Record
+from unisono.model.promise import Promise
+from unisono.runtime.host import Host
+from unisono.runtime.payload import Decode
+from unisono.runtime.position import Turn, decode_position, encode_position
+
+if TYPE_CHECKING:
+    from unisono.runtime.session import Session
+
+OnStall = Literal["wait"]
+
+
+class Notification:
+    """What a subscriber is told: an event (`topic`, `data`, `position`, `late`), a `gap`, or that it is `stalled`."""
+
+    __slots__ = ("_decode", "_event", "_step", "_turn", "gap", "late", "number", "stalled", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        event: Event | None,
+        number: int,
+        late: bool,
+        turn: Turn,
+        step: int,
+        decode: Decode,
+        gap: Gap | None = None,
+        stalled: Stalled | None = None,
+    ) -> None:
+        self.topic, self.number, self.late, self.gap, self.stalled = topic, number, late, gap, stalled
+        self._event, self._turn, self._step, self._decode = event, turn, step, decode
+
+    @property
+    def data(self) -> Any:
+        """The payload as the subscription's type (PeerError if it is not); None for gaps and stalls."""
+        return self._decode(self._event.payload) if self._event is not None else None
+
+    @property
+    def payload(self) -> bytes:
+        return self._event.payload if self._event is not None else b""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self._event.attributes) if self._event is not None else {}
+
+    @property
+    def id(self) -> EventId | None:
+        """Names the event for ever."""
+        return self._event.id if self._event is not None else None
+
+    @property
+    def position(self) -> str:
+        """Where the subscription stands behind this notification: give it to `commit`, or to `start=`."""
+        return self._turn.position(self._step)
+
+    def __repr__(self) -> str:
+        what = self.gap or self.stalled or self.data
+        return f"Notification({self.topic} {self.number}: {what!r:.60})"
+
+
+class Stream:
+    """A subscription. Use `async with session.subscribe(...) as stream:` and iterate."""
+
+    def __init__(
+        self,
+        session: "Session",
+        interests: tuple[str, ...],
+        promise: Promise,
+        start: dict[str, int],
+        decode: Decode,
+        name: str | None,
+        latest_only: bool,
+    ) -> None:
+        self.promise = promise
+        self.sid: Address = Address("")
+        self.host: Host | None = None
+        self.topics: dict[str, Topic] = {}
+        """Subscribed topics."""
+        self._session, self._interests, self._start = session, interests, start
+        self._decode, self._name, self._latest_only = decode, name, latest_only
+        self._waiting: deque[Notification] = deque()
+        self._dropped: dict[str, Gap] = {}
+        self._reader: asyncio.Future[None] | None = None
+        self._joined: dict[Topic, asyncio.Future[None]] = {}
+        self._numbers: dict[str, int] = {}
+        self._turn = Turn({})
+        self._count = 0
+        self._closed: UnisonoError | None = None
+        self._is_over = False
+        self._pausing = False
+        self._following: dict[asyncio.Task[None], None] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._session.enter_stream(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Notification]:
+        return self
+
+    async def __anext__(self) -> Notification:
+        while not self._waiting and not self._dropped:
+            if self._closed is not None:
+                raise self._closed
+            if self._is_over:
+                raise StopAsyncIteration
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        if self._dropped:
+            topic, gap = self._dropped.popitem()
+            return Notification(topic, None, gap.last, False, self._turn, 0, self._decode, gap)
+        notification = self._waiting.popleft()
+        if self._pausing and 2 * len(self._waiting) <= self.promise.buffer_events_max:
+            self._pausing = False
+            self._session.resume(self)
+        return notification
+
+    async def batches(self, count_max: int = 1000) -> AsyncIterator[list[Notification]]:
+        """What waits, in lists: the cheap way to read much."""
+        async for first in self:
+            batch = [first]
+            while self._waiting and len(batch) < count_max:
+                batch.append(self._waiting.popleft())
+            yield batch
+
+    async def commit(self, position: str) -> None:
+        """Makes a position the resume point of this subscription; it is on disk if the subscription has a name."""
+        decode_position(position)  # refuses what is none
+        if self._name is not None:
+            await self._session.keep_position(self._name, position)
+        self._session.note(Record("commit", self._session.now(), subscriber=self.sid, note=position, who=self.sid))
+
+    async def subscribe(self, *topics: str) -> None:
+        """Adds topics to this subscription; returns when it is in force."""
+        await self._add(topics)
+
+    async def unsubscribe(self, *topics: str) -> None:
+        """Leaves topics, at once."""
+        known = [name for name in topics if name in self.topics]
+        if self.host is not None and known:
+            self.host.post(Unsubscribe(tuple(self.topics.pop(name) for name in known)))
+            for name in known:
+                self._numbers.pop(name, None)
+                record = Record("unsubscribe", self._session.now(), who=self.sid, subscriber=self.sid, topic=name)
+                self._session.note(record)
+
+    async def close(self) -> None:
+        """Unsubscribes; iteration ends behind what has been delivered."""
+        if self._is_over:
+            return
+        for task in list(self._following):
+            task.cancel()
+        await self._session.leave_stream(self)
+        self._is_over = True
+        self._wake()
+
+    def fail(self, error: UnisonoError) -> None:
+        """Whoever reads gets the error, behind what has been delivered."""
+        self._closed = error
+        for future in self._joined.values():
+            if not future.done():
+                future.set_exception(error)
+        self._wake()
+
+    # what the session calls
+
+    async def join(self) -> None:
+        """Subscribes to all interests; returns when every topic is in force."""
+        patterns = [text for text in self._interests if is_pattern(text)]
+        names = [text for text in self._interests if not is_pattern(text)]
+        if patterns:
+            names += await self._session.expand(patterns)
+        await self._add(dict.fromkeys(names))
+
+    async def _add(self, names: Any) -> None:
+        new = [name for name in names if name not in self.topics]
+        if not new or self.host is None:
+            return
+        opened = await self._session.open_topics(new)
+        loop = asyncio.get_running_loop()
+        futures = []
+        for name, topic in opened.items():
+            self.topics[name] = topic
+            self._session.introduce(self, topic)
+            self._joined[topic] = loop.create_future()
+            futures.append(self._joined[topic])
+        self.host.post(Subscribe(tuple(opened.values())))
+        await asyncio.gather(*futures)
+
+    def follow(self, names: tuple[str, ...]) -> None:
+        """Topics were born: those we have a pattern for are joined."""
+        new = [
+            name
+            for name in names
+            if name not in self.topics and any(is_pattern(text) and covers(text, name) for text in self._interests)
+        ]
+        if new and not self._is_over:
+            task = asyncio.create_task(self._follow(new), name=f"follow {new[0]}")
+            self._following[task] = None
+            task.add_done_callback(lambda done: self._following.pop(done, None))
+
+    async def _follow(self, names: list[str]) -> None:
+        try:
+            await self._add(names)
+        except UnisonoError as error:
+            self.fail(error)
+
+    def deliver(self, item: Any) -> None:
+        session = self._session
+        match item:
+            case Heard(topic=topic, message=Event() as event, number=number, late=late):
+                name = event.topic
+                turn = self._turn
+                if not late:
+                    turn.steps.append((name, number))
+                self._count += 1
+                if session.journals:
+                    session.note(self._delivery(event, number, late))
+                self._push(Notification(name, event, number, late, turn, len(turn.steps), self._decode))
+            case Joined(topic=topic, base=base):
+                self._in_force(topic, base)
+            case Gap(topic=topic):
+                name = session.name_of(topic) or str(topic)
+                self._tell_gap(name, item)
+            case Stalled(topic=topic, reason=reason):
+                name = session.name_of(topic) or str(topic)
+                session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
+                step = len(self._turn.steps)
+                self._push(Notification(name, None, 0, False, self._turn, step, self._decode, stalled=item))
+            case _:
+                pass
+
+    def _delivery(self, event: Event, number: int, late: bool) -> Record:
+        now = self._session.now()
+        return Record(
+            "tag" if late else "deliver",
+            now,
+            who=self.sid,
+            subscriber=self.sid,
+            event=event.id,
+            position=self._count,
+            topic=event.topic,
+            number=number or None,
+            publisher=event.publisher,
+            publisher_seq=event.sequence,
+            delivered_us=now,
+        )
+
+    def end_turn(self) -> None:
+        if self._turn.steps:
+            self._numbers.update(self._turn.steps)
+            self._turn = Turn(dict(self._numbers))
+        if self._waiting:
+            self._wake()
+
+    def position(self) -> str:
+        """Where the subscription stands behind everything delivered so far."""
+        return encode_position(self._numbers)
+
+    def _in_force(self, topic: Topic, base: int) -> None:
+        session = self._session
+        name = session.name_of(topic) or str(topic)
+        session.note(Record("subscribe", session.now(), self.sid, self.sid, topic=name, number=base))
+        self._numbers[name] = base
+        self._turn = Turn(dict(self._numbers))
+        last = self._start.pop(name, None)
+        if last is not None and last < base:
+            # Nobody keeps what was published between: a subscriber that comes back is told, not left to guess.
+            self._tell_gap(name, Gap(topic, last + 1, base, "published while this subscription was away"))
+        future = self._joined.get(topic)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _tell_gap(self, name: str, gap: Gap) -> None:
+        self._note_gap(name, gap)
+        self._turn.steps.append((name, gap.last))
+        self._push(Notification(name, None, gap.last, False, self._turn, len(self._turn.steps), self._decode, gap))
+
+    def _push(self, notification: Notification) -> None:
+        waiting = self._waiting
+        if self._latest_only and notification.gap is None:
+            for older in [n for n in waiting if n.topic == notification.topic and n.gap is None]:
+                waiting.remove(older)
+        if len(waiting) >= self.promise.buffer_events_max:
+            if self.promise.reliability == "reliable":
+                if not self._pausing:
+                    self._pausing = True
+                    self._session.pause(self)
+            else:
+                self._drop(waiting.popleft())
+        waiting.append(notification)
+
+    def _drop(self, oldest: Notification) -> None:
+        topic = self.topics.get(oldest.topic, Topic(0))
+        held = self._dropped.get(oldest.topic)
+        first = held.first if held is not None else (oldest.gap.first if oldest.gap is not None else oldest.number)
+        gap = self._dropped[oldest.topic] = Gap(topic, first, oldest.number, "the subscriber was too slow")
+        if oldest.gap is None:
+            self._note_gap(oldest.topic, Gap(topic, oldest.number, oldest.number, gap.reason))
+
+    def _note_gap(self, name: str, gap: Gap) -> None:
+        now, sid = self._session.now(), self.sid
+        self._session.note(
+            Record("gap", now, sid, sid, topic=name, number=gap.first, last_number=gap.last, note=gap.reason)
+        )
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+def check_interests(topics: tuple[str, ...]) -> None:
+    if not topics:
+        raise MisuseError("subscribe to at least one topic or pattern")
