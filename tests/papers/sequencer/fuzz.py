@@ -1,9 +1,11 @@
 """Random deployments, random schedules: everything may overtake everything that is allowed to."""
 
 import random
+from typing import Any
 
 from msgspec.structs import replace
 
+from tests.papers.sequencer.crashes import CrashingDeployment
 from tests.papers.sequencer.pump import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.config import SequencerConfig
@@ -32,7 +34,9 @@ def random_tree(dice: random.Random) -> dict[str, str | None]:
     return tree
 
 
-def fuzz(seed: int, config: SequencerConfig, moves: bool = False, make=Deployment, **machines) -> Deployment:
+def fuzz(
+    seed: int, config: SequencerConfig, moves: bool = False, make: Any = Deployment, **machines: Any
+) -> Deployment:
     dice = random.Random(seed)
     tree = random_tree(dice)
     nodes = list(tree)
@@ -61,8 +65,19 @@ def fuzz(seed: int, config: SequencerConfig, moves: bool = False, make=Deploymen
             publisher = dice.choice([*names, "p0", "p1"])
             world.publish(publisher, dice.choice(topics), f"e{i}")
         world.shuffle(dice, dice.choice([0, 1, 3, 10]))
-    world.settle(dice)
+    world.settle(dice, timers_max=2000)
     return world
+
+
+def crashing(seed: int, losses: float = 0.03, crashes: float = 0.03) -> Any:
+    """Makes a deployment whose nodes crash and whose network loses everything but payloads."""
+
+    def make(*arguments: Any, **machines: Any) -> CrashingDeployment:
+        world = CrashingDeployment(*arguments, **machines)
+        world.dice, world.losses, world.crashes = random.Random(seed), losses, crashes
+        return world
+
+    return make
 
 
 def migrate(world: Deployment, dice: random.Random) -> None:

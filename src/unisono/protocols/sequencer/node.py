@@ -236,7 +236,7 @@ class TopicManager:
                 continue  # not taken: the publisher asks again
             accepted = home.accept(publisher, item, self.config.window)
             for first, count in accepted:
-                if message.wait:
+                if message.wait and self.config.mode == "stamp":  # a ticket is granted when it is complete
                     home.waiters.append((self.clock[item.topic] + count, publisher, first + count - 1))
                 self._issue(home, publisher, first, count, now, stamps, pieces, out)
             if self.config.mode == "ticket":

@@ -80,7 +80,6 @@ class _Feed:
 
     __slots__ = (
         "base",
-        "fresh_until",
         "gate",
         "head",
         "heard",
@@ -107,7 +106,6 @@ class _Feed:
         self.lost: dict[int, None] = {}  # numbers whose payload will not come
         self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
         self.mark = 0  # the highest number known to exist
-        self.fresh_until = Micros(0)  # stamps before this may belong to payloads from before our time
         self.waiting_for = 0  # the number we wait for, and since when
         self.waiting_since = Micros(0)
         self.stalled = False
@@ -133,6 +131,7 @@ class Subscriber:
         self._uninstalled: dict[Topic, Install] = {}
         self._installed: dict[Topic, Installed] = {}
         self._updates: dict[Topic, Update] = {}
+        self._forgotten: Entries = {}  # topics that start again, and the first number that will be missing
         self._timers: dict[str, None] = {}
         self.open: dict[tuple[Topic, int], dict[Topic, None]] = {}
         """Causal order with early stamps: notified runs (topic, first) whose timestamps are not complete yet."""
@@ -217,8 +216,9 @@ class Subscriber:
             feed = self.feeds[topic]
             feed.live, feed.base, feed.gate = True, answer.base, answer.gate
             feed.items = {first: item for first, item in feed.items.items() if item.last > answer.base}
-            feed.fresh_until = Micros(now + self.config.payload_wait_us)
             self.hold.open(topic, answer.base)
+            if 0 < (forgotten := self._forgotten.pop(topic, 0)) <= answer.base:
+                out.append(Deliver(Gap(topic, forgotten, answer.base, "its home no longer knows these numbers")))
             out.append(Deliver(Joined(topic, answer.base)))
         self._installed.clear()
         self.joining = ()
@@ -457,7 +457,8 @@ class Subscriber:
         elif self._allowed(topic, feed, item) and waited >= self.config.payload_wait_us:
             feed.lost[number] = None
             self.hold.wake(topic)
-            if feed.waiting_since >= feed.fresh_until and not feed.muted:
+            if not feed.muted:
+                # Whether it was lost or published before we listened cannot be told apart, so it is always told.
                 out.append(Deliver(Gap(topic, number, number, "its payload did not come in time")))
 
     def _ask_for_payloads(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
@@ -479,7 +480,7 @@ class Subscriber:
             return
         feed.heard = now
         if message.fate == "forgotten":
-            self._start_again(topic, feed, message, now, out)
+            self._start_again(topic, message, now, out)
             return
         if run is None:
             return
@@ -494,12 +495,12 @@ class Subscriber:
         self._process(now, out)
         self._watch(now, out)
 
-    def _start_again(self, topic: Topic, feed: _Feed, message: Told, now: Micros, out: list[Effect]) -> None:
-        """The home has forgotten what we wait for: say so, and open a new subscription window."""
+    def _start_again(self, topic: Topic, message: Told, now: Micros, out: list[Effect]) -> None:
+        """The home has forgotten what we wait for: open a new subscription window, and tell what it leaves out."""
         number = self.hold.local[topic] + 1
         if message.number != number:
             return
-        out.append(Deliver(Gap(topic, number, message.floor - 1, "its home no longer knows these numbers")))
+        self._forgotten[topic] = number
         self._requests.appendleft(("subscribe", (topic,)))
         self._requests.appendleft(("unsubscribe", (topic,)))
         self._next_request(now, out)
