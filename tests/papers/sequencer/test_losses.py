@@ -1,0 +1,170 @@
+"""A broker that loses things: tails, asking, gaps by the safe rule, bounded memory (spec sections 7 and 14)."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
+from unisono.machine import Accepted, Gap, Heard, Refused, Stalled, Unknown
+from unisono.model.ids import Topic
+from unisono.protocols.sequencer.config import SequencerConfig
+
+X, T = Topic(1), Topic(2)
+EARLY = SequencerConfig()
+MODES = [STAMP, EARLY, replace(EARLY, encoding="full")]
+
+
+def star(config: SequencerConfig = STAMP) -> Deployment:
+    world = Deployment({"hub": None, "r1": "hub", "r2": "hub"}, {X: "r1", T: "r2"}, config)
+    for name in ("a", "b"):
+        world.client(name, X, T)
+    world.settle()
+    for _ in range(20):  # the payloads that follow are not from before the subscription
+        world.now += config.payload_wait_us
+    return world
+
+
+def lose(world: Deployment, *kinds: str, to: str = "a") -> None:
+    world.letters = [x for x in world.letters if not (x.to == to and x.kind in kinds)]
+
+
+def gaps(world: Deployment) -> list[Any]:
+    return [(who, n.topic, n.first, n.last) for who, n in world.notices if isinstance(n, Gap)]
+
+
+@pytest.mark.parametrize("config", MODES)
+def test_the_last_stamp_lost_is_noticed_by_the_high_water_mark(config: SequencerConfig) -> None:
+    world = star(config)
+    world.publish("p", X, "x1")
+    world.publish("p", X, "x2")
+    world.run(but(("Stamps", "a"), ("Pieces", "a"), ("Payload", "a")))
+    lose(world, "Stamps", "Pieces")
+    kept, world.letters = world.letters, []
+    world.fire()
+    world.letters = kept
+    world.settle()
+    assert world.complaints() == []
+    assert world.order("a") == "x1,x2"
+
+
+@pytest.mark.parametrize("config", MODES)
+def test_the_last_payload_lost_ends_in_a_gap(config: SequencerConfig) -> None:
+    world = star(config)
+    world.publish("p", X, "x1")
+    world.run()
+    world.publish("p", X, "x2")
+    lose(world, "Payload")
+    world.settle()
+    assert world.complaints() == []
+    assert (world.order("a"), world.order("b")) == ("x1", "x1,x2")
+    assert gaps(world) == [("a", X, 2, 2)]
+
+
+@pytest.mark.parametrize("config", MODES)
+def test_the_last_stamp_and_payload_lost_end_in_a_gap(config: SequencerConfig) -> None:
+    world = star(config)
+    world.publish("p", X, "x1")
+    world.run(but(("Stamps", "a"), ("Pieces", "a"), ("Payload", "a")))
+    lose(world, "Stamps", "Pieces", "Payload")
+    world.settle()
+    assert world.complaints() == []
+    assert gaps(world) == [("a", X, 1, 1)]
+
+
+def test_a_payload_nobody_numbers_is_asked_for_and_dropped_in_the_end() -> None:
+    world = star()
+    world.publish("p", X, "x1")
+    world.letters = [x for x in world.letters if x.kind != "Creates"]
+    world.timers.pop(("p", "create"))  # the publisher is gone
+    world.run()
+    assert len(world.clients["a"].subscriber.feeds[X].payloads) == 1
+    world.settle()
+    assert world.clients["a"].subscriber.feeds[X].payloads == {}
+    assert gaps(world) == []
+
+
+def test_a_payload_after_its_gap_is_tagged() -> None:
+    world = star()
+    world.publish("p", X, "x1")
+    late = world.find("Payload", "a")
+    world.run(lambda letter: letter == late)
+    while not gaps(world):
+        world.fire()
+        world.run(lambda letter: letter == late)
+    world.run()
+    assert world.order("a") == ""
+    assert [n.message.payload for who, n in world.notices if isinstance(n, Heard) and n.late] == [b"x1"]
+
+
+def test_a_repeated_payload_or_stamp_notifies_nobody_twice() -> None:
+    world = star()
+    world.publish("p", X, "x1")
+    world.letters = [x for x in world.letters for _ in range(2 if x.kind == "Payload" else 1)]
+    world.run(but(("Stamps",)))
+    world.letters = [x for x in world.letters for _ in range(2)]
+    world.settle()
+    assert world.complaints() == []
+    assert world.order("a") == "x1"
+    assert world.clients["a"].subscriber.feeds[X].payloads == {}
+
+
+def test_what_the_home_has_forgotten_is_a_gap_and_a_new_subscription() -> None:
+    world = star(replace(STAMP, issued_max=3))
+    for i in range(8):
+        world.publish("p", X, f"x{i}")
+        world.run(but(("Stamps", "a", X)))
+    lose(world, "Stamps")
+    world.settle()
+    world.publish("p", X, "after")
+    world.settle()
+    assert world.complaints() == []
+    assert world.order("a").split(",")[-1] == "after"
+    assert gaps(world) == [("a", X, 1, 8)]
+
+
+def test_a_home_keeps_a_bounded_number_of_timestamps() -> None:
+    world = star(replace(STAMP, issued_max=5))
+    for i in range(50):
+        world.publish("p", X, f"x{i}")
+        world.run()
+    home = world.nodes["r1"].hosted[X]
+    assert len(home.issued) <= 5
+    assert home.floor > 40
+
+
+def unreachable(letter: Letter) -> bool:
+    return letter.to == "r1"
+
+
+def test_a_home_that_is_down_stalls_its_topic_and_no_other() -> None:
+    world = star()
+    world.publish("p", X, "x1")
+    world.run(but(("Stamps", "a")))
+    lose(world, "Stamps")
+    world.publish("p", T, "t")
+    for _ in range(150):
+        world.run(unreachable)
+        world.fire()
+        if any(isinstance(n, Stalled) for _, n in world.notices):
+            break
+    assert [(who, n.topic) for who, n in world.notices if isinstance(n, Stalled)] == [("a", X)]
+    assert "x1" not in world.order("a")
+    world.settle()
+    assert world.complaints() == []
+
+
+def test_publications_end_accepted_unknown_or_refused() -> None:
+    config = replace(STAMP, window=2)
+    world = star(config)
+    for i in range(3):
+        world.publish("p", X, f"x{i}")
+    outcomes = [n for who, n in world.notices if who == "p"]
+    assert [type(n) for n in outcomes] == [Refused]
+    while len([n for who, n in world.notices if isinstance(n, Unknown)]) < 2:
+        world.run(unreachable)
+        world.fire()
+    world.settle()
+    assert not any(isinstance(n, Accepted) for _, n in world.notices)  # told once, and that was Unknown
+    assert world.complaints() == []
+    assert world.order("a") == "x0,x1"
