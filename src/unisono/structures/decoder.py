@@ -150,6 +150,10 @@ class Decoder(Generic[Source]):
         payloads = field.combine(lines, [self._payloads[slot] for slot in slots])
         return list(zip(coefficients, payloads, strict=True))
 
+    def packets(self) -> list[tuple[bytes, bytes, Source]]:
+        """The accepted packets as they came: coefficients, payload, source."""
+        return [(line, self._payloads[slot], self._sources[slot]) for slot, line in self._coefficients.items()]
+
     def sources(self) -> list[Source]:
         """Where the accepted packets came from, each once, in order of their first packet."""
         return list(dict.fromkeys(self._sources.values()))
@@ -157,7 +161,7 @@ class Decoder(Generic[Source]):
     def keep(self, sources: Sequence[Source]) -> "Decoder[Source]":
         """A decoder with the packets of these sources only."""
         kept: Decoder[Source] = Decoder(self.n, self.row_bytes)
-        for slot, coefficients in self._coefficients.items():
-            if self._sources[slot] in sources:
-                kept.put(coefficients, self._payloads[slot], self._sources[slot])
+        for coefficients, payload, source in self.packets():
+            if source in sources:
+                kept.put(coefficients, payload, source)
         return kept

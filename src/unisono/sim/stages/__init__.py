@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unisono.sim.scenario import Scenario
     from unisono.sim.world import World
 
-NAMES = ("fifo",)
+NAMES = ("fifo", "sequencer", "coded")
 """Protocols that have a stage. Modules are imported when a scenario asks for them."""
 
 

@@ -1,0 +1,94 @@
+"""What coded nodes say: packets beside the broker's path, questions for what is missing, news of what is complete."""
+
+from msgspec import Struct
+
+from unisono.model.ids import Address, Topic
+
+
+class EventKey(Struct, frozen=True, array_like=True, order=True):
+    """Names an event: publishers number their events per topic, from 1."""
+
+    topic: Topic
+    publisher: int
+    sequence: int
+
+
+class Observed(Struct, frozen=True, array_like=True):
+    """What a receiver sees of the publisher's path: share of packets lost, and loss runs per packet."""
+
+    loss: float = 0.0
+    runs: float = 0.0
+
+
+class Seen(Struct, frozen=True, array_like=True):
+    """A member of a topic and its distance from the publisher in the multicast tree."""
+
+    address: Address
+    depth: int
+
+
+class Piece(Struct, frozen=True, tag=True):
+    """One packet (`wire`). `source` is the peer that sent it in gossip, empty on the publisher's own path."""
+
+    data: bytes
+    source: Address = Address("")
+
+
+class Ask(Struct, frozen=True, tag=True):
+    """REQ: `source` lacks `need` packets of a generation; `held` has a bit for each plain row it holds, or is empty."""
+
+    source: Address
+    event: EventKey
+    generation: int
+    need: int
+    held: bytes = b""
+    observed: Observed = Observed()
+
+
+class Nothing(Struct, frozen=True, tag=True):
+    """NONE: `source` knows nothing of that generation; ask somebody else."""
+
+    source: Address
+    event: EventKey
+    generation: int
+
+
+class Advert(Struct, frozen=True, array_like=True):
+    """A complete event, and how long ago the advertiser first knew of it."""
+
+    event: EventKey
+    age_us: int
+
+
+class Adverts(Struct, frozen=True, tag=True):
+    """DIGEST: complete events of `source`, newest first, and some members of the topic it knows."""
+
+    source: Address
+    topic: Topic
+    entries: tuple[Advert, ...]
+    peers: tuple[Seen, ...] = ()
+    depth: int = 0
+    observed: Observed = Observed()
+
+
+class Hello(Struct, frozen=True, tag=True):
+    """Beside the topic, to everybody: `source` takes part. Some answer with `Members`."""
+
+    source: Address
+    topic: Topic
+    depth: int = 0
+
+
+class Members(Struct, frozen=True, tag=True):
+    """An answer to `Hello`: some members of the topic."""
+
+    source: Address
+    topic: Topic
+    peers: tuple[Seen, ...]
+
+
+Gossip = Piece | Ask | Nothing | Adverts | Members
+"""What coded nodes send each other directly."""
+
+OnTopic = Piece | Hello | Adverts
+"""What coded nodes publish on the service beneath."""
