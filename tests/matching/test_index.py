@@ -1,0 +1,164 @@
+"""Every engine gives the answers of a plain loop, for every edge value (specs: matching, sections 5 and 8)."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.matching.worlds import conjunction, event, expression, random_event
+from unisono.errors import FormatError, MisuseError
+from unisono.model.predicate import Filter, parse
+from unisono.structures.matching import MatchingIndex
+from unisono.structures.matching import kernels as kernels_module
+from unisono.structures.matching.pairs import PairEngine
+
+NAMES = "abcd"
+INTERPRETED = kernels_module.INTERPRETED
+
+
+def indexes(compiled: bool) -> Iterator[tuple[str, MatchingIndex[int]]]:
+    kernels = kernels_module.compiled() if compiled else INTERPRETED
+    yield "loop", MatchingIndex[int]("loop")
+    yield "pairs", MatchingIndex[int]("pairs", kernels)
+    yield "roaring, verified by kernels", MatchingIndex[int]("roaring", kernels)
+    if not compiled:
+        yield "roaring, verified by boxes", MatchingIndex[int]("roaring")
+
+
+def filters(dice: random.Random, count: int) -> list[Filter]:
+    found: list[Filter] = []
+    while len(found) < count:
+        try:
+            filter = parse(conjunction(dice, NAMES) if dice.random() < 0.7 else expression(dice, NAMES, 2)[0])
+        except FormatError:
+            continue
+        if not filter.is_empty:
+            found.append(filter)
+    return found
+
+
+def naive(live: dict[int, Filter], event: dict[str, object]) -> list[int]:
+    return [key for key, filter in live.items() if filter.matches(event)]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_engine_agrees_with_the_loop_while_filters_come_and_go(seed: int, compiled: bool) -> None:
+    pool = filters(random.Random(seed), 120)
+    for name, index in indexes(compiled):
+        dice = random.Random(seed)
+        live: dict[int, Filter] = {}
+        for step in range(160):
+            if live and dice.random() < 0.4:
+                gone = dice.choice(list(live))
+                del live[gone]
+                index.remove(gone)
+            live[step] = dice.choice(pool)
+            index.add(step, live[step])
+            seen = random_event(dice, NAMES)
+            assert index.match(seen) == naive(live, seen), (name, seen)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+def test_many_at_once_and_batches_agree_with_one_by_one(compiled: bool) -> None:
+    dice = random.Random(7)
+    live = dict(enumerate(filters(dice, 150)))
+    events = [random_event(dice, NAMES) for _ in range(90)]
+    for name, index in indexes(compiled):
+        index.add_all(list(live.items()))
+        assert index.match_batch(events) == [naive(live, e) for e in events], name
+        assert index.match_batch(events) == [naive(live, e) for e in events], name
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+def test_the_batch_scan_agrees_for_every_size_of_batch(compiled: bool) -> None:
+    dice = random.Random(8)
+    live = dict(enumerate(filters(dice, 100)))
+    boxes = [(i, f.boxes[0]) for i, f in live.items()]
+    engine = PairEngine(kernels_module.compiled() if compiled else INTERPRETED, [box for _, box in boxes])
+    engine.add_all(boxes)
+    for size in (1, 2, 63, 64):
+        events = [random_event(dice, NAMES) for _ in range(size)]
+        expected = [[row for row, box in boxes if box.matches(e)] for e in events]
+        assert [sorted(rows) for rows in engine.scan_batch(events)] == expected
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+def test_integers_no_float_can_hold_are_matched_exactly(compiled: bool) -> None:
+    edges = [2**53 + d for d in range(-3, 4)] + [2**60 + 1, -(2**53) - 1, 10**400]
+    texts = [f"a {op} {v}" for op in ("=", "<", "<=", ">", ">=", "!=") for v in edges[:-1]] + ["a > 1e300", "a = inf"]
+    live = {i: parse(text) for i, text in enumerate(texts)}
+    for name, index in indexes(compiled):
+        index.add_all(list(live.items()))
+        for value in [*edges, float(2**53), 2**53 + 0.0, float("inf")]:
+            assert index.match({"a": value}) == naive(live, {"a": value}), (name, value)
+
+
+def test_estimates_may_change_between_add_and_remove() -> None:
+    dice = random.Random(9)
+    live = dict(enumerate(filters(dice, 60)))
+    index = MatchingIndex[int]("pairs", INTERPRETED)
+    index.add_all(list(live.items()))
+    for i in range(200):  # events enough to estimate anew, from other values than the filters'
+        index.match(event(a=i, b=float(i), c="x"))
+    for key in list(live)[::2]:
+        index.remove(key)
+        del live[key]
+    for _ in range(50):
+        seen = random_event(dice, NAMES)
+        assert index.match(seen) == naive(live, seen)
+
+
+def test_removed_rows_leave_nothing_behind() -> None:
+    index = MatchingIndex[int]("pairs", INTERPRETED)
+    for key in range(50):
+        index.add(key, parse("a = 1"))
+        index.remove(key)
+    index.add(99, parse("b = 1"))
+    assert index.match(event(a=1, b=1)) == [99]
+    assert len(index) == 1
+
+
+def test_an_all_negative_filter_still_demands_presence() -> None:
+    for name, index in indexes(compiled=False):
+        index.add(1, parse("a != 5 and exists b"))
+        assert index.match(event(a=4)) == [], name
+        assert index.match(event(a="x", b=[])) == [1], name
+        assert index.match(event(a=5, b=1)) == [], name
+
+
+def test_a_filter_nothing_can_match_is_refused() -> None:
+    index = MatchingIndex[str]()
+    with pytest.raises(MisuseError, match="contradicts itself"):
+        index.add("x", parse("a = 1 and a = 2"))
+    assert "x" not in index
+    index.add("x", parse("a = 1"))
+    with pytest.raises(MisuseError, match="already there"):
+        index.add("x", parse("a = 2"))
+    with pytest.raises(MisuseError, match="no subscription"):
+        index.remove("y")
+
+
+def test_the_engine_follows_the_number_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.structures.matching.index.ROARING_FROM", 600)
+    index = MatchingIndex[int](kernels=INTERPRETED)
+    seen = []
+    for key in range(700):
+        index.add(key, parse(f"a = {key % 7} and b > {key}"))
+        if key in (10, 300, 699):
+            assert index.match(event(a=key % 7, b=10**6)) == [k for k in range(key + 1) if k % 7 == key % 7]
+            seen.append(index.engine)
+    assert seen == ["loop", "pairs", "roaring"]
+
+
+def test_nothing_is_compiled_by_using_an_index() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom unisono.structures.matching import MatchingIndex\nfrom unisono.model.predicate import parse\n"
+        "index = MatchingIndex()\nfor k in range(300): index.add(k, parse(f'a = {k}'))\n"
+        "assert index.match({'a': 7}) == [7]\nassert 'numba' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert kernels_module.ready() is None or kernels_module.ready() is kernels_module.compiled()
