@@ -5,6 +5,7 @@ Bytes keep their order and nothing is lost. What waits is bounded: a full direct
 
 import asyncio
 from collections import deque
+from typing import cast
 
 from unisono.errors import MisuseError
 from unisono.model.time import Micros
@@ -60,8 +61,7 @@ class _Side(asyncio.Protocol):
         self._dialing: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._proxy.sides[self] = None
         if self._other is None:
             self._dialing = self._loop.create_task(self._dial())

@@ -11,7 +11,7 @@ items are dropped, counted, and it is told. A connection holds at most `queue_by
 import asyncio
 import hmac
 from collections import OrderedDict
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -193,9 +193,8 @@ class _Peer(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=self._broker.config.queue_bytes_max)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=self._broker.config.queue_bytes_max)
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -7,6 +7,7 @@ open one; what others published while we were away is lost to us and reported by
 import asyncio
 import secrets
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
@@ -280,9 +281,8 @@ class _Line(asyncio.Protocol):
         self.welcomed: asyncio.Future[wire.Welcome] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=1024 * 1024)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=1024 * 1024)
         self._beat = self._loop.call_later(BEAT_S, self._ping)
 
     def data_received(self, data: bytes) -> None:

@@ -12,6 +12,7 @@ CONTROL = f"{RESERVED}.ctl."
 _START = "NATS/1.0\r\n"
 _PLAIN_ID = f"{_START}{ID}: ".encode()
 _PLAIN_ID_BYTES = len(_PLAIN_ID)
+_MESSAGE_ID = b"Nats-Msg-Id: "
 _DIGITS_MAX = 20
 _NAMES_MAX = 10_000
 
@@ -39,22 +40,24 @@ def encode(items: list[Item]) -> bytes:
 
 def header_block(item: Item, extra: str = "") -> bytes:
     """All headers of an item; `extra` is a line of the adapter's own, with its line end."""
-    lines = [_START, extra]
+    lines = [_START]
     if item.publisher:
         lines.append(f"{ID}: {item.publisher} {item.request}\r\n")
     if item.headers is not None:
         lines += [f"{name}: {value}\r\n" for name, value in item.headers.items()]
-    return ("".join(lines) + "\r\n").encode()
+    return ("".join(lines) + extra + "\r\n").encode()
 
 
 def decode(topic: str, control: bool, head: bytes, payload: bytes, position: int = 0) -> Item:
     """An item from what came. An identification that is none makes the item foreign."""
     if not head:
         return Item(topic, payload, "", 0, control, None, position)
-    if head[:_PLAIN_ID_BYTES] == _PLAIN_ID and head.find(b"\r\n", _PLAIN_ID_BYTES) == len(head) - 4:
-        name, _, digits = head[_PLAIN_ID_BYTES:-4].rpartition(b" ")
-        if name in _names and digits.isdigit() and len(digits) <= _DIGITS_MAX:
-            return Item(topic, payload, _names[name], int(digits), control, None, position)
+    if head.startswith(_PLAIN_ID):
+        ours, _, rest = head[_PLAIN_ID_BYTES:].partition(b"\r\n")
+        if rest == b"\r\n" or (rest.startswith(_MESSAGE_ID) and rest.count(b"\r\n") == 2):
+            name, _, digits = ours.partition(b" ")
+            if name in _names and digits.isdigit() and len(digits) <= _DIGITS_MAX:
+                return Item(topic, payload, _names[name], int(digits), control, None, position)
     publisher, request, headers = _parse(head)
     return Item(topic, payload, publisher, request, control, headers, position)
 

@@ -7,7 +7,7 @@ UNSUB, MSG, HMSG, PING, PONG, +OK, -ERR; user and password or token, TLS. Not sp
 import asyncio
 import ssl
 from collections import deque
-from typing import Protocol
+from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -91,9 +91,8 @@ class NatsWire(asyncio.Protocol):
     # asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         self._silent_beats = 0
