@@ -25,6 +25,11 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("node", "node", "Run one node of a deployment."),
+    Command("status", "status", "Draw a deployment and ask each node how it is."),
+    Command("init", "init", "Write a deployment file to start from."),
+    Command("pub", "pub", "Publish from the shell."),
+    Command("sub", "sub", "Subscribe from the shell."),
     Command("simulate", "simulate", "Play a scenario over many seeds in virtual time and judge it."),
     Command("audit", "audit", "Is a journal, or any log of deliveries, consistent?"),
     Command("filter", "filter", "Print the JSON lines that match a filter, like grep."),

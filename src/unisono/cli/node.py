@@ -1,0 +1,44 @@
+"""`unisono node FILE NAME`: one node of a deployment, until it is told to stop."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from unisono.model.deployment import load_deployment
+from unisono.runtime.loop import run, stop_signal
+from unisono.runtime.node import Node, NodeConfig, check_runnable
+
+
+def node(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The deployment file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which of its nodes to be.")],
+    journal: Annotated[
+        Literal["off", "deliveries", "all"], typer.Option(help="What to write into the node's journal.")
+    ] = "deliveries",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say what happens on links and at the broker.")] = False,
+) -> None:
+    """Run one node of a deployment. SIGTERM or Ctrl-C stops it cleanly, with a snapshot.
+
+    Example: unisono node deployment.toml eu-1
+    """
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
+    deployment = load_deployment(file)
+    check_runnable(deployment, name)
+    run(_serve(Node(deployment, name, file.parent, NodeConfig(journal=journal))))
+
+
+async def _serve(served: Node) -> None:
+    stop = stop_signal()
+    async with served:
+        roles = ", ".join(served.spec.roles)
+        Console(stderr=True).print(f"{served.me} ({roles}) listens on port {served.port}", highlight=False)
+        over, stopped = asyncio.ensure_future(served.wait()), asyncio.ensure_future(stop.wait())
+        await asyncio.wait((over, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if over.done():
+            over.result()
+        over.cancel()

@@ -1,0 +1,71 @@
+"""`unisono status`: draw a deployment and ask each node how it is."""
+
+import asyncio
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from unisono.errors import TransportError
+from unisono.model.deployment import Deployment
+from unisono.runtime.connect import connect
+from unisono.runtime.edge import Report
+from unisono.runtime.loop import run
+
+
+def status(
+    where: Annotated[str, typer.Argument(metavar="WHERE", help="unisono://host:port or a deployment file.")],
+    token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for a node.")] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Draw a deployment and ask each node for its counters. Exit 0 if all answer, 1 if some do not.
+
+    Example: unisono status deployment.toml
+    """
+    deployment, reports = run(_ask_all(where, token, timeout))
+    if as_json:
+        answer = {"deployment": deployment.name, "nodes": reports}
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    else:
+        Console().print(_draw(deployment, deployment.root.name, reports))
+    if any(report is None or report.failure is not None for report in reports.values()):
+        raise typer.Exit(1)
+
+
+async def _ask_all(where: str, token: str | None, timeout: float) -> tuple[Deployment, dict[str, Report | None]]:
+    async with connect(where, token=token, timeout=timeout) as session:
+        names = [node.name for node in session.deployment.nodes]
+
+        async def ask(name: str) -> Report | None:
+            try:
+                return await session.status(name)
+            except TransportError:
+                return None
+
+        reports = await asyncio.gather(*(ask(name) for name in names))
+        return session.deployment, dict(zip(names, reports, strict=True))
+
+
+def _draw(deployment: Deployment, name: str, reports: dict[str, Report | None]) -> Tree:
+    node, report = deployment.node(name), reports[name]
+    label = Text(f"{name}  {node.region}  {node.listen}  {', '.join(node.roles)}  ")
+    if report is None:
+        label.append("does not answer", style="red")
+    elif report.failure is not None:
+        label.append(f"has stopped: {report.failure}", style="red")
+    else:
+        sequencer = report.counters.get("sequencer", {})
+        label.append("up", style="green")
+        label.append(
+            f"  {len(report.topics)} topics, {len(report.peers)} connections, "
+            f"{sequencer.get('inputs', 0)} inputs in {sequencer.get('commits', 0)} commits"
+        )
+    tree = Tree(label)
+    for child in deployment.children(name):
+        tree.add(_draw(deployment, child, reports))
+    return tree
