@@ -84,7 +84,8 @@ def command_of(name: str, chosen: Experiment) -> Any:
         outcome = perform(name, chosen, chosen.options(**values))
         keep(outcome, chosen, out)
         if as_json:
-            print(json.dumps(msgspec.to_builtins(outcome)))
+            shape = outcome if chosen.as_json is None else chosen.as_json(outcome.rows)
+            print(json.dumps(msgspec.to_builtins(shape)))
         else:
             show(outcome)
 

@@ -10,6 +10,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Figure", "Row", "experiment"]
 EXPERIMENTS: dict[str, str] = {
     # name on the command line: module beneath this package
     "sequencer/group-size": "group_size",
+    "coded/success-model": "coded_success",
 }
 
 

@@ -48,6 +48,8 @@ class Experiment(Struct, frozen=True):
     run: Callable[[Any], list[Row]]
     """Takes an instance of `options`. Everything random comes from its seed."""
     figure: Figure | None = None
+    as_json: Callable[[list[Row]], Any] | None = None
+    """What `run NAME --json` prints, where that is not the whole outcome."""
 
 
 class Outcome(Struct, frozen=True):
