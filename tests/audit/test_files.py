@@ -175,3 +175,16 @@ def test_every_line_says_its_kind_and_its_moment() -> None:
         assert (fields["kind"], fields["at_us"]) == (record.kind, record.at_us)
         assert msgspec.convert(fields, Record) == record
     assert json.loads(encode_line(Header())) == {"journal": 1, "promises": ["pairwise-order"]}
+
+
+def test_a_folder_of_parts_is_one_journal(tmp_path: Path) -> None:
+    rows = [Record(subscriber="s", event=event, position=i) for i, event in enumerate("abc")]
+    columns.write_parquet(tmp_path / "part-1", Header(seed=9), rows[:1])
+    write_jsonl(tmp_path / "part-2", Header(seed=9), rows[1:])
+    (tmp_path / "part-0").touch()
+    (tmp_path / "_SUCCESS").write_text("not a part")
+    (tmp_path / ".part-1.crc").write_text("not a part")
+    assert read(tmp_path) == Journal(Header(seed=9), rows)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FormatError, match="no journal"):
+        read(tmp_path / "empty")

@@ -68,7 +68,9 @@ def test_a_chain_over_a_third_topic_forces_only_those_who_have_it() -> None:
     stamps = [stamp("X", 1), stamp("D", 1, X=1), stamp("T", 1, D=1)]
     third = [joined("s", "D"), joined("z", "D")]
     assert verdict(*BOTH, *third, *stamps, *saw("z", "x1", "d1", "t1"), *saw("s", "x1", "d1", "t1")).holds
-    assert not verdict(*BOTH, *stamps, *SAME).holds
+    found = verdict(*BOTH, third[0], *stamps, *saw("z", "x1", "t1"), *saw("s", "x1", "d1", "t1"))
+    assert found.violations == 1, "s has D and with it the chain, z has not"
+    assert "nothing forces z to" in found.witness
 
 
 def test_what_was_published_before_the_topic_could_be_heard_is_not_owed() -> None:

@@ -1,11 +1,13 @@
 """Journal files: JSON lines, Arrow IPC and Parquet, one schema (docs/reference/journal.md).
 
-The format is told by the first bytes of the file, not by its name. Files made elsewhere need no header and no column
-but `subscriber`, `event` and `position`; unknown columns are ignored. What cannot be read is a FormatError that
-names the line, or the row and column. Arrow and Parquet need pyarrow; it is imported only when such a file is met.
+The format is told by the first bytes of the file, not by its name; a folder is one journal in parts. Files made
+elsewhere need no header and no column but `subscriber`, `event` and `position`; unknown columns are ignored. What
+cannot be read is a FormatError that names the line, or the row and column. Arrow and Parquet need pyarrow; it is
+imported only when such a file is met.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +40,8 @@ def read(path: str | Path) -> Journal:
 def scan(path: str | Path) -> tuple[Header, Iterator[Record]]:
     """The header now, the records as they are asked for; memory stays small whatever the size of the file."""
     path = Path(path)
+    if path.is_dir():
+        return _scan_folder(path)
     try:
         file = path.open("rb")
     except OSError as problem:
@@ -53,6 +57,15 @@ def scan(path: str | Path) -> tuple[Header, Iterator[Record]]:
     except BaseException:
         file.close()
         raise
+
+
+def _scan_folder(path: Path) -> tuple[Header, Iterator[Record]]:
+    """The parts of one journal in the order of their names, as Spark writes them and as a rotated journal lies."""
+    parts = [part for part in sorted(path.iterdir()) if part.name[0] not in "._" and part.stat().st_size]
+    if not parts:
+        raise FormatError(str(path), "the folder holds no journal")
+    header, records = scan(parts[0])
+    return header, chain(records, chain.from_iterable(scan(part)[1] for part in parts[1:]))
 
 
 def write_jsonl(path: str | Path, header: Header, records: Iterable[Record]) -> None:
