@@ -17,6 +17,7 @@ DOORS = {
     "unisono.audit.columns": "pyarrow",
     "unisono.experiments.picture": "matplotlib",
     "unisono.runtime.ens.nats": "nats",
+    **{f"unisono.structures.matching.{name}": "numpy pyroaring" for name in ("kernels", "packed", "pairs", "roaring")},
     "unisono.spark": "pyspark pyarrow pandas",
 }
 IMPORT_EVERYTHING = """
@@ -47,7 +48,16 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(place / "venv", with_pip=False)
     python = place / "venv" / "bin" / "python"
     # Our own pip installs into it: a second copy of pip would take longer than all the rest.
-    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        f"--python={python}",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-compile",
+    ]
     locks = [f"--requirement={ROOT}/requirements/{name}.txt" for name in ("build", "core")]
     subprocess.run([*pip, "--require-hashes", *locks], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", str(place)], check=True, cwd=place)
@@ -75,6 +85,16 @@ def test_the_command_line_answers(bare: Path) -> None:
     done = alone([str(bare / "unisono"), "--help"])
     assert done.returncode == 0, done.stderr
     assert "simulate" in done.stdout
+
+
+def test_doctor_finds_the_extras_missing_and_nothing_broken(bare: Path, tmp_path: Path) -> None:
+    done = alone([str(bare / "unisono"), "doctor", "--json", "--dir", str(tmp_path)])
+    report = json.loads(done.stdout)
+    states = {(finding["part"], finding["name"]): finding["state"] for finding in report["findings"]}
+    assert states["core", "msgspec"] == states["core", "python"] == states["network", "loopback"] == "ok"
+    assert states["disk", str(tmp_path)] == "ok"
+    assert states["arrow", "pyarrow"] == states["spark", "pyspark"] == states["mqtt", "aiomqtt"] == "missing"
+    assert (report["broken"], done.returncode) == (0, 0)
 
 
 def test_the_data_files_are_installed_too(bare: Path) -> None:
