@@ -43,6 +43,9 @@ class JournalFile:
         os.close(self._file)
 
     def _open(self) -> None:
+        if self.path.exists():  # a process that was killed may have left half a line
+            data = self.path.read_bytes()
+            os.truncate(self.path, data.rfind(b"\n") + 1)
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         if os.fstat(self._file).st_size == 0:
             os.write(self._file, encode_line(self._header))

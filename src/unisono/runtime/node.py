@@ -18,16 +18,17 @@ import msgspec
 from unisono.errors import MisuseError, UnisonoError
 from unisono.machine import Broadcast, Fired
 from unisono.model.deployment import Deployment, Sequencing
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address, Topic, event_id
 from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
 from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
-from unisono.protocols.sequencer.messages import BrokerMessage
+from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
 from unisono.protocols.sequencer.node import Forget, TopicManager
 from unisono.runtime import edge
 from unisono.runtime.brokers import embedded_endpoint, endpoint, make_ens, open_patiently
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
+from unisono.runtime.dialect import publisher_on
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.frames import Codec, Hello
@@ -248,7 +249,26 @@ class Node:
         self.links.send(to, message)
 
     def broadcast(self, effect: Broadcast) -> None:
+        if self._journal is not None and self.config.journal == "all":
+            self._note_numbers(effect.topic, effect.message)
         self.ground.broadcast(effect.topic, effect.message, effect.control)
+
+    def _note_numbers(self, topic: Topic, message: Any) -> None:
+        match message:
+            case Stamps(runs=runs):
+                pass
+            case Pieces(pieces=pieces):
+                runs = tuple(piece.run for piece in pieces if piece.missing is not None)
+            case _:
+                return
+        name = self.name_of(topic)
+        for run in runs:
+            publisher = publisher_on(run.publisher, name or str(topic))
+            for i in range(run.count):
+                event = event_id(publisher, run.request + i)
+                self._note(
+                    Record("timestamp", self._clock.now(), self.me, event=event, topic=name, number=run.first + i)
+                )
 
     def join(self, topic: Topic) -> None:
         self.ground.join(topic, self)
