@@ -81,8 +81,8 @@ class NatsServer:
         path, log = self.directory / "nats.conf", self.directory / "nats.log"
         # nats-server reads JSON too: its configuration language is a superset.
         path.write_text(json.dumps(self.settings(), indent=2))
-        command = [find_binary(), "-c", str(path), "-l", str(log)]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with log.open("ab") as output:
+            self._process = subprocess.Popen([find_binary(), "-c", str(path)], stdout=output, stderr=output)
         ports = self.directory / f"nats-server_{self._process.pid}.ports"
         try:
             async with asyncio.timeout(START_S):

@@ -19,6 +19,8 @@ Msg = tuple[bytes, bytes, bytes, bytes, bytes]
 """sid, subject, reply, header block, payload."""
 
 LINE_BYTES_MAX = 1024 * 1024
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""The largest that nats-server can be configured for."""
 WRITE_BUFFER_BYTES = 1024 * 1024
 HANDSHAKE_S = 5.0
 BEAT_S = 5.0
@@ -218,8 +220,8 @@ class NatsWire(asyncio.Protocol):
                 words = data[pos + 5 : end].split(b" ")
                 start = end + 2
                 body, stop = start + int(words[-2]), start + int(words[-1])
-                if stop + 2 > size:
-                    return messages, pos, stop + 2 - pos
+                if not start <= body <= stop <= size - 2:
+                    return messages, pos, _needed(start, body, stop) - pos
                 reply = words[2] if len(words) == 5 else b""
                 take((words[1], words[0], reply, data[start:body], data[body:stop]))
                 pos = stop + 2
@@ -227,8 +229,8 @@ class NatsWire(asyncio.Protocol):
                 words = data[pos + 4 : end].split(b" ")
                 start = end + 2
                 stop = start + int(words[-1])
-                if stop + 2 > size:
-                    return messages, pos, stop + 2 - pos
+                if not start <= stop <= size - 2:
+                    return messages, pos, _needed(start, start, stop) - pos
                 take((words[1], words[0], words[2] if len(words) == 4 else b"", b"", data[start:stop]))
                 pos = stop + 2
             else:
@@ -268,6 +270,13 @@ class NatsWire(asyncio.Protocol):
             return
         self.ping()
         self._beat = self._loop.call_later(BEAT_S, self._check_pulse)
+
+
+def _needed(start: int, body: int, stop: int) -> int:
+    """Where an unfinished message ends; raises ValueError for sizes that cannot be."""
+    if not start <= body <= stop or stop - start > MESSAGE_BYTES_MAX:
+        raise ValueError(f"a message of {stop - start} bytes, {body - start} of them headers")
+    return stop + 2
 
 
 def normalize(url: str) -> str:
