@@ -42,6 +42,19 @@ class Entry(NamedTuple):
     """Answered by Refuse alone, in any state, and changing nothing."""
 
 
+INPUTS = 300
+
+
+def conversation(entry: Entry, seed: int) -> list[tuple[Any, Micros]]:
+    """What a machine gets to hear, and when."""
+    dice, now = Random(seed), 0
+    inputs = []
+    for n in range(INPUTS):
+        now += dice.randrange(200_000)
+        inputs.append((entry.draw(dice, n), Micros(now)))
+    return inputs
+
+
 def draw_fifo(dice: Random, n: int) -> Any:
     topic = Topic(dice.randrange(3))
     match dice.randrange(10):

@@ -4,31 +4,19 @@ import os
 import pickle
 import subprocess
 import sys
-from random import Random
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 import pytest
 
-from tests.machine.registry import MACHINES, Entry
+from tests.machine.registry import INPUTS, MACHINES, Entry, conversation
 from unisono.machine import DurableMachine, Effect, Machine, Persist, Refuse, Restarted
-from unisono.model.time import Micros
 
 EFFECTS = get_args(Effect)
-INPUTS = 300
 every_machine = pytest.mark.parametrize("entry", MACHINES, ids=lambda entry: entry.name)
 durable_machines = pytest.mark.parametrize(
     "entry", [entry for entry in MACHINES if isinstance(entry.build(), DurableMachine)], ids=lambda entry: entry.name
 )
-
-
-def conversation(entry: Entry, seed: int) -> list[tuple[Any, Micros]]:
-    dice, now = Random(seed), 0
-    inputs = []
-    for n in range(INPUTS):
-        now += dice.randrange(200_000)
-        inputs.append((entry.draw(dice, n), Micros(now)))
-    return inputs
 
 
 def state(machine: Machine) -> bytes:
@@ -109,8 +97,7 @@ def test_a_snapshot_is_plain_data_and_restores_the_machine(entry: Entry) -> None
 
 
 TALK = """
-from tests.machine.registry import MACHINES
-from tests.machine.test_contract import conversation
+from tests.machine.registry import MACHINES, conversation
 for entry in MACHINES:
     machine = entry.build()
     for message, now in conversation(entry, 7):

@@ -94,8 +94,8 @@ class World:
     def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
         """Lets `action(*arguments)` happen at `time`, or now if that is past."""
         self._counter = counter = self._counter + 1
-        now = self.now
-        heappush(self._heap, (time if time > now else now, counter, action, arguments))
+        # int(): a Span must not become the time, which is written into journals.
+        heappush(self._heap, (int(time) if time > self.now else self.now, counter, action, arguments))
 
     def after(self, delay: int, action: Callable[..., None], *arguments: Any) -> None:
         self._counter = counter = self._counter + 1  # not by `at`: this is the hottest line of a run
