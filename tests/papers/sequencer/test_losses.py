@@ -168,3 +168,23 @@ def test_publications_end_accepted_unknown_or_refused() -> None:
     assert not any(isinstance(n, Accepted) for _, n in world.notices)  # told once, and that was Unknown
     assert world.complaints() == []
     assert world.order("a") == "x0,x1"
+
+
+def test_a_stamp_lost_while_joining_is_asked_for() -> None:
+    world = star()
+    world.subscribe("c", X)
+    world.run(but(("Installed", "c")))
+    world.publish("p", X, "x1")
+    world.run(but(("Installed", "c"), ("Stamps", "c")))
+    lose(world, "Stamps", to="c")
+    world.publish("p", X, "x2")
+    world.run(but(("Installed", "c")))
+    for _ in range(20):  # the marks come and go before the subscription is complete
+        world.timers = {key: at for key, at in world.timers.items() if key[0] != "c"}
+        if not world.timers:
+            break
+        world.fire()
+        world.run(but(("Installed", "c")))
+    world.settle()
+    assert world.complaints() == []
+    assert world.order("c") == "x1,x2"

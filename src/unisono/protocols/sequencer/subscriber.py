@@ -290,7 +290,6 @@ class Subscriber:
         if feed.live:
             self.hold.wake(topic)
             self._process(now, out)
-            self._watch(now, out)
 
     def _room(self, feed: _Feed, out: list[Effect]) -> bool:
         if len(feed.payloads) < self.config.buffer_max:
@@ -344,6 +343,8 @@ class Subscriber:
     def _process(self, now: Micros, out: list[Effect]) -> None:
         while (topic := self.hold.next_due()) is not None:
             self._examine(topic, now, out)
+        if "ask" not in self._timers and any(feed.live and self._waits(t, feed) for t, feed in self.feeds.items()):
+            self._set("ask", self.config.ask_us, now, out)
 
     def _examine(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         feed = self.feeds[topic]
@@ -411,10 +412,6 @@ class Subscriber:
 
     # Deadlines.
 
-    def _watch(self, now: Micros, out: list[Effect]) -> None:
-        if "ask" not in self._timers and any(feed.live and self._waits(t, feed) for t, feed in self.feeds.items()):
-            self._set("ask", self.config.ask_us, now, out)
-
     def _waits(self, topic: Topic, feed: _Feed) -> bool:
         return bool(feed.payloads or feed.items or feed.mark > self.hold.local[topic])
 
@@ -431,11 +428,8 @@ class Subscriber:
                 feed = self.feeds[topic]
                 if feed.live and self._waits(topic, feed):
                     self._check_wait(topic, feed, now, out)
-            for topic, first in self.open:
-                if topic not in self.feeds:
-                    out.append(Send(self._home(topic), Ask(self.sid, topic, first)))
+            out += [Send(self._home(topic), Ask(self.sid, topic, first)) for topic, first in self.open]
             self._process(now, out)
-            self._watch(now, out)
             if self.open:
                 self._set("ask", self.config.ask_us, now, out)
 
@@ -493,7 +487,6 @@ class Subscriber:
             self._complete(topic, feed, run)
         self.hold.wake(topic)
         self._process(now, out)
-        self._watch(now, out)
 
     def _start_again(self, topic: Topic, message: Told, now: Micros, out: list[Effect]) -> None:
         """The home has forgotten what we wait for: open a new subscription window, and tell what it leaves out."""
