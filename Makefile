@@ -22,7 +22,7 @@ LOCKS := $(foreach extra,$(SUITE),requirements/$(extra).txt)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-run: $(VENV)/installed-core  ## install what is needed and run the main job
+run: $(VENV)/installed-core java  ## install what is needed and run the main job
 	$(BIN)/unisono simulate fifo/reorder --seeds 0..19
 
 test: $(VENV)/installed-suite java  ## the whole default test suite, with the time per room
@@ -66,7 +66,7 @@ clean:  ## remove the virtual environment and the caches
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("unisono needs Python 3.11 or newer; try: make PYTHON=python3.12 …")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { .ci/apt python3-venv && $(PYTHON) -m venv $(VENV); }
 
 $(VENV)/installed-core: requirements/build.txt requirements/core.txt pyproject.toml | $(BIN)/python
 	$(LOCKED) -r requirements/build.txt
