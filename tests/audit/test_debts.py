@@ -147,6 +147,14 @@ def test_a_replay_after_a_restart_keeps_its_position() -> None:
     assert verdict("exactly-once", delivered(1, 1), Record(kind="restart", who="t"), delivered(1, 1)).violations == 1
 
 
+def test_a_refused_event_is_notified_to_nobody() -> None:
+    refused = Record(kind="outcome", event="e1", note="refused: topic unknown")
+    found = verdict("exactly-once", refused, delivered(1, 1))
+    assert (found.holds, found.violations) == (False, 1)
+    assert found.witness == "e1 was notified to s at position 1, but its publisher was told that it is refused"
+    assert verdict("exactly-once", Record(kind="outcome", event="e1", note="unknown"), delivered(1, 1)).holds
+
+
 def test_a_position_names_one_event() -> None:
     found = verdict("exactly-once", delivered(1, 1), delivered(2, 1))
     assert (found.holds, found.violations) == (False, 1)

@@ -1,4 +1,4 @@
-"""`exactly-once`: nobody is notified of an event twice, and a position names one notification."""
+"""`exactly-once`: nobody is notified of an event twice, nor of a refused one, and a position names one event."""
 
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, passed
@@ -8,16 +8,26 @@ JUDGE = "exactly-once"
 
 
 def judge_exactly_once(trace: Trace) -> Verdict:
-    """Violations: surplus notifications, and positions given to a second event.
+    """Violations: surplus notifications, those of events their publisher was told are refused, and reused positions.
 
     After a restart of its own process a subscriber may see an event again at the same position: that is a replay.
     """
     restarts: dict[str, list[int]] = {}
+    refused: dict[str | None, None] = {}
     for row, record in enumerate(trace.records):
         if record.kind == "restart" and record.who is not None:
             restarts.setdefault(record.who, []).append(row)
+        elif record.kind == "outcome" and (record.note or "").startswith("refused"):
+            refused[record.event] = None
     violations = 0
     witness = ""
+    for record in trace.records if refused else ():
+        if record.kind in ("deliver", "tag") and record.event in refused:
+            violations += 1
+            witness = witness or (
+                f"{record.event} was notified to {record.subscriber} {_where(record)}, but its publisher was told that "
+                f"it is refused"
+            )
     for repeat in trace.repeats:
         first, again = trace.records[repeat.first], trace.records[repeat.again]
         if _is_replay(first, again, repeat.first, repeat.again, restarts):

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from unisono.audit.inversions import Inversions, count_inversions
 from unisono.audit.union import Union, unite
+from unisono.errors import MisuseError
 from unisono.model.journal import Header, Journal, Record
 
 
@@ -54,13 +55,15 @@ class Trace:
         rows_of: dict[str, list[int]] = {}
         for row, record in enumerate(self.records):
             if record.kind == "deliver":
-                assert record.subscriber is not None
+                if record.subscriber is None or record.event is None or record.position is None:
+                    raise MisuseError(f"record {row + 1}: a delivery needs subscriber, event and position")
                 rows = rows_of.get(record.subscriber)
                 if rows is None:
                     rows = rows_of[record.subscriber] = []
                 rows.append(row)
             elif record.kind == "tag":
-                assert record.subscriber is not None
+                if record.subscriber is None or record.event is None:
+                    raise MisuseError(f"record {row + 1}: a tagged notification needs subscriber and event")
                 rows_of.setdefault(record.subscriber, [])
                 self.tags.append(row)
         self.deliveries = sum(map(len, rows_of.values())) + len(self.tags)

@@ -33,15 +33,17 @@ def audit(
 
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
     """
-    trace = Trace(read(file))
-    verdicts = judge_trace(trace)
+    with Console(stderr=True).status(f"reading {file}") as status:
+        trace = Trace(read(file))
+        status.update(f"judging {trace.deliveries} deliveries")
+        verdicts = judge_trace(trace)
+        metrics = measure(trace)
     promised = [full_name(name) for name in promise] if promise else list(trace.header.promises)
     judged = {verdict.judge: verdict for verdict in verdicts}
     for name in promised:
         if name not in judged:
             full_name(name)
             raise MisuseError(f"{file}: there are no columns to judge {name!r} on (docs/reference/journal.md)")
-    metrics = measure(trace)
     if as_json:
         report = {
             "deliveries": trace.deliveries,
