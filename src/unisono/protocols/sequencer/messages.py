@@ -220,16 +220,11 @@ class Prove(Struct, frozen=True, tag=True):
     asker: Topic
 
 
-class Proof(Struct, frozen=True, tag=True):
-    """It has been issued; climbs in line behind it to the node where the paths of `topic` and `asker` meet."""
-
-    topic: Topic
-    number: int
-    asker: Topic
-
-
 class Proven(Struct, frozen=True, tag=True):
-    """On its way to the home of `asker`: numbers of `topic` up to `number` have passed the meeting point."""
+    """On its way to the home of `asker`: numbers of `topic` up to `number` have been issued.
+
+    It leaves the home of `topic` in line behind their Fills, so when it passes the meeting point they have passed too.
+    """
 
     asker: Topic
     topic: Topic
@@ -337,7 +332,7 @@ ClientMessage = Creates | Collect | Install | Update | Ask | Published
 """Client to node."""
 Answer = Taken | Completed | Granted | Collected | Installed | Updated | Denied | Told | Moved
 """Node to client."""
-PeerMessage = Fill | Part | Done | Prove | Proof | Proven | Disproved | Move | Born | Announced | Routed
+PeerMessage = Fill | Part | Done | Prove | Proven | Disproved | Move | Born | Announced | Routed
 """Node to node, on sessions."""
 BrokerMessage = Payload | Ticketed | Stamps | Pieces | Void | Mark
 """On the broker; nodes publish all but the first two."""

@@ -57,7 +57,6 @@ from unisono.protocols.sequencer.messages import (
     PeerMessage,
     Piece,
     Pieces,
-    Proof,
     Prove,
     Proven,
     Published,
@@ -103,7 +102,6 @@ NodeInput = (
     | Part
     | Done
     | Prove
-    | Proof
     | Proven
     | Disproved
     | Move
@@ -173,8 +171,6 @@ class TopicManager:
                     self.hosted[topic].published(publisher, ack)
             case Prove():
                 self._prove(message, now, out)
-            case Proof():
-                self._pass_proof(message, now, out)
             case Proven(asker=asker, topic=topic, number=number):
                 if self._here(asker, message, now, out):
                     home = self.hosted[asker]
@@ -454,26 +450,15 @@ class TopicManager:
         )
 
     def _prove(self, message: Prove, now: Micros, out: list[Effect]) -> None:
+        """Answered at the meeting point if it has seen the number, else by the home of the topic."""
         topic, number, asker = message.topic, message.number, message.asker
-        if topic in self.clock and number <= self.clock[topic] and asker in self.clock:
-            self._onward(asker, Proven(asker, topic, self.clock[topic]), now, out)
-        elif topic not in self.hosted:
-            if self._toward(topic) is None:
-                self._onward(asker, Disproved(asker, topic, number), now, out)
-            else:
-                self._onward(topic, message, now, out)
-        elif number > self.clock[topic]:
-            self._onward(asker, Disproved(asker, topic, number), now, out)
+        seen = self.clock.get(topic, 0)
+        if number <= seen and (topic in self.hosted or asker in self.clock):
+            self._onward(asker, Proven(asker, topic, seen), now, out)
+        elif topic not in self.hosted and self._toward(topic) is not None:
+            self._onward(topic, message, now, out)
         else:
-            out.append(Send(self._above(), Proof(topic, self.clock[topic], asker)))
-
-    def _pass_proof(self, proof: Proof, now: Micros, out: list[Effect]) -> None:
-        out.append(PERSIST)
-        self._seen(proof.topic, proof.number)
-        if proof.asker in self.clock:
-            self._onward(proof.asker, Proven(proof.asker, proof.topic, proof.number), now, out)
-        elif self._parent is not None:
-            out.append(Send(self._parent, proof))
+            self._onward(asker, Disproved(asker, topic, number), now, out)
 
     def _unpark(self, home: HostedTopic, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
