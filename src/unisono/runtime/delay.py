@@ -54,8 +54,9 @@ class _Side(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._other = other
         self._transport: asyncio.Transport | None = None
-        self._lane: deque[tuple[float, bytes]] = deque()  # due, bytes; empty bytes end the connection
-        self._lane_bytes = 0
+        self._lane: deque[tuple[float, bytes | None]] = deque()  # due, bytes; b"" is the end of file, None a lost line
+        self._eof_came = self._eof_sent = False
+        self.waiting_bytes = 0
         self._other_is_full = self._reading_paused = False
         self._timer: asyncio.TimerHandle | None = None
         self._dialing: asyncio.Task[None] | None = None
@@ -80,13 +81,18 @@ class _Side(asyncio.Protocol):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
-        self._lane_bytes += len(data)
+        self.waiting_bytes += len(data)
         self._put(data)
         self._throttle()
 
+    def eof_received(self) -> bool:
+        self._eof_came = True
+        self._put(b"")
+        return not self._eof_sent  # the other direction may go on
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._proxy.sides.pop(self, None)
-        self._put(b"")
+        self._put(None)
 
     def pause_writing(self) -> None:
         if self._other is not None:
@@ -98,11 +104,18 @@ class _Side(asyncio.Protocol):
             self._other._other_is_full = False
             self._other._move()
 
+    def _finish_writing(self) -> None:
+        assert self._transport is not None
+        self._transport.write_eof()
+        self._eof_sent = True
+        if self._eof_came:
+            self._transport.close()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | None) -> None:
         self._lane.append((self._loop.time() + self._proxy.delay_us / 1e6, data))
         if self._timer is None:
             self._timer = self._loop.call_at(self._lane[0][0], self._move)
@@ -115,23 +128,25 @@ class _Side(asyncio.Protocol):
         other = self._other
         if other is None or other._transport is None:
             return  # still dialing; the far side moves us when it is there
-        now, due = self._loop.time(), []
-        ended = False
+        now = self._loop.time()
         while self._lane and self._lane[0][0] <= now and not self._other_is_full:
             data = self._lane.popleft()[1]
-            self._lane_bytes -= len(data)
-            due.append(data)
-            ended = not data
-        if due and not other._transport.is_closing():
-            other._transport.write(b"".join(due))
-            if ended:
+            if data:
+                self.waiting_bytes -= len(data)
+            if other._transport.is_closing():
+                continue
+            if data:
+                other._transport.write(data)
+            elif data is None:
                 other._transport.close()
+            else:
+                other._finish_writing()
         self._throttle()
         if self._lane and not self._other_is_full:
             self._timer = self._loop.call_at(self._lane[0][0], self._move)
 
     def _throttle(self) -> None:
-        full = self._lane_bytes > self._proxy.waiting_bytes_max
+        full = self.waiting_bytes > self._proxy.waiting_bytes_max
         if full != self._reading_paused and self._transport is not None and not self._transport.is_closing():
             self._reading_paused = full
             if full:

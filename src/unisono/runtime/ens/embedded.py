@@ -152,7 +152,7 @@ class EmbeddedEns:
         self._line = line
         if self._paused:
             line.pause(True)
-        if welcome.taken > self._confirmed:
+        if self._confirmed < welcome.taken <= self._confirmed + len(self._outbox):
             self.on_taken(welcome.taken)
         self._unsent = list(self._outbox.items)
         if again:
@@ -190,8 +190,7 @@ class EmbeddedEns:
             match message:
                 case wire.Group(topic=topic, control=control):
                     if (topic, control) in self._channels:
-                        rows = _items_decoder.decode(message.items)
-                        items += [Item(topic, row[0], row[1], row[2], control, row[3]) for row in rows]
+                        items += self._unpack(message)
                 case wire.Taken(upto=upto):
                     self.on_taken(upto)
                 case wire.Opened(topic=topic, control=control, ask=ask):
@@ -209,6 +208,16 @@ class EmbeddedEns:
                     pass
         if items:
             self._listener.on_items(items)
+
+    def _unpack(self, group: wire.Group) -> list[Item]:
+        topic, control = group.topic, group.control
+        try:
+            rows = _items_decoder.decode(group.items)
+        except (msgspec.DecodeError, RecursionError):
+            # The broker does not look into groups: what a bad publisher packed must not cost us the connection.
+            self._listener.on_notice(Lost("a publisher sent what cannot be read", topic, control, group.count))
+            return []
+        return [Item(topic, row[0], row[1], row[2], control, row[3]) for row in rows]
 
     def _check_restored(self) -> None:
         if self._resent >= 0 and not self._reopening:

@@ -140,6 +140,9 @@ class NatsClient:
             assert self.wire is not None
             servers, reason = self.servers(), self.wire.reason
             self.wire = None
+            for reply in self._replies.values():
+                if not reply.done():
+                    reply.set_exception(TransportError(f"the line broke before an answer came: {reason}"))
             self._owner.on_down(reason)
             pause_us = 20_000
             while self.wire is None:

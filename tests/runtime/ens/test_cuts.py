@@ -1,0 +1,147 @@
+"""Connections that break under load, at moments the proxy chooses: nothing open is lost, and where promised, once."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tests.runtime.ens.worlds import PATIENCE_S, Ear, EmbeddedWorld, JetStreamWorld, NatsWorld
+from unisono.model.time import Micros
+from unisono.runtime.delay import DelayProxy
+from unisono.runtime.ens.adapter import Ens, Item, Lost, Up
+from unisono.runtime.ens.embedded import EmbeddedEns
+from unisono.runtime.ens.jetstream import JetStreamEns
+from unisono.runtime.ens.nats import NatsEns
+from unisono.runtime.ens.nats_wire import NatsOptions
+
+TOTAL = 3_000
+CUTS = 4
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(main, 4 * PATIENCE_S))
+
+
+async def publish_under_cuts(publisher: Ens, ear: Ear, proxy: DelayProxy) -> None:
+    """Cuts the connection while batches are on their way, again once it is back."""
+    for start in range(0, TOTAL, 50):
+        await publisher.room()
+        publisher.publish([Item("trades", b"x" * 50, "p", n + 1) for n in range(start, start + 50)])
+        await asyncio.sleep(0)
+        if start and start % (TOTAL // (CUTS + 1)) == 0:
+            seen = len(ear.heard(Up))
+            proxy.cut()
+            await ear.until(lambda seen=seen: len(ear.heard(Up)) > seen)
+    async with asyncio.timeout(PATIENCE_S):
+        await publisher.flush()
+
+
+async def through(port: int) -> DelayProxy:
+    proxy = DelayProxy(Micros(1_000))
+    await proxy.start(("127.0.0.1", port))
+    return proxy
+
+
+def test_embedded_takes_every_item_once_however_often_the_publisher_is_cut_off() -> None:
+    async def main() -> None:
+        async with EmbeddedWorld() as world:
+            here, there = Ear(), Ear()
+            subscriber = await world.connect(here)
+            await subscriber.subscribe("trades")
+            proxy = await through(world.port)
+            publisher = EmbeddedEns("127.0.0.1", proxy.port, there, token="n0de")
+            await publisher.open()
+            await publish_under_cuts(publisher, there, proxy)
+            await here.until(lambda: len(here.items) >= TOTAL)
+            assert [item.request for item in here.items] == list(range(1, TOTAL + 1))
+            assert there.confirmed == TOTAL
+            await publisher.close()
+            await proxy.stop()
+
+    run(main())
+
+
+def test_jetstream_keeps_every_item_once_however_often_both_ends_are_cut_off() -> None:
+    async def main() -> None:
+        async with JetStreamWorld() as world:
+            here, there = Ear(), Ear()
+            proxy = await through(world.servers[0].port)
+            options = NatsOptions((f"nats://node:n0de@127.0.0.1:{proxy.port}",))
+            subscriber, publisher = JetStreamEns(options, here), JetStreamEns(options, there)
+            await subscriber.open()
+            await publisher.open()
+            await subscriber.subscribe("trades")
+            await publish_under_cuts(publisher, there, proxy)
+            await here.until(lambda: len(here.items) >= TOTAL)
+            assert [item.request for item in here.items] == list(range(1, TOTAL + 1))
+            assert there.confirmed == TOTAL
+            assert here.heard(Up)
+            assert not here.heard(Lost)
+            await publisher.close()
+            await subscriber.close()
+            await proxy.stop()
+
+    run(main())
+
+
+def test_nats_core_loses_no_open_item_and_repeats_only_what_was_open() -> None:
+    async def main() -> None:
+        async with NatsWorld() as world:
+            here, there = Ear(), Ear()
+            subscriber = await world.connect(here)
+            await subscriber.subscribe("trades")
+            proxy = await through(world.servers[0].port)
+            publisher = NatsEns(NatsOptions((f"nats://node:n0de@127.0.0.1:{proxy.port}",)), there)
+            await publisher.open()
+            await publish_under_cuts(publisher, there, proxy)
+            await here.until(lambda: here.items[-1:] != [] and here.items[-1].request == TOTAL)
+            first_times = list(dict.fromkeys(item.request for item in here.items))
+            assert first_times == list(range(1, TOTAL + 1))
+            repeats = len(here.items) - TOTAL
+            assert repeats <= sum(notice.resent for notice in there.heard(Up))
+            assert there.confirmed == TOTAL
+            await publisher.close()
+            await proxy.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_proxy_delays_both_ways_and_loses_nothing(paused: bool) -> None:
+    """Also when the far end does not read for a while: the sender is slowed, memory is bounded."""
+
+    async def main() -> None:
+        go_on = asyncio.Event()
+        if not paused:
+            go_on.set()
+
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await go_on.wait()
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        proxy = DelayProxy(Micros(20_000), waiting_bytes_max=200_000)
+        await proxy.start(("127.0.0.1", server.sockets[0].getsockname()[1]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        loop = asyncio.get_running_loop()
+        sent = bytes(range(256)) * (20_000 if paused else 40)
+        started = loop.time()
+        writer.write(sent)
+        writer.write_eof()
+        if paused:
+            done = asyncio.ensure_future(writer.drain())
+            await asyncio.wait([done], timeout=0.3)
+            assert max(side.waiting_bytes for side in proxy.sides) <= 200_000 + 256 * 1024
+            go_on.set()
+            await done
+        assert await reader.read() == sent
+        assert loop.time() - started >= 0.04  # never earlier than twice the delay
+        writer.close()
+        await proxy.stop()
+        server.close()
+
+    run(main())
