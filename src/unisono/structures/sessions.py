@@ -72,7 +72,7 @@ class LinkFree(Struct, frozen=True, tag=True):
     peer: Address
 
 
-class SessionsConfig(Struct, frozen=True):
+class SessionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds and pace of the links of one node."""
 
     resend_after_us: Micros = Micros(400 * MILLISECOND)
