@@ -5,10 +5,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unisono.errors import MisuseError
 from unisono.model.time import MILLISECOND, SECOND, Micros
 
 
-class SequencerConfig(Struct, frozen=True):
+class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How timestamps are made and how long everybody waits; the defaults are `region()`."""
 
     mode: Literal["stamp", "ticket"] = "stamp"
@@ -22,6 +23,15 @@ class SequencerConfig(Struct, frozen=True):
     sgmin: Literal[1, 2] = 2
     """How many subscriptions must share a pair of topics before it is ordered: 2 gives total notification order,
     1 makes it causal too, at the price of larger groups."""
+
+    unreliable: bool = False
+    """The broker may lose events and nobody minds (paper, section 4): what waits too long is delivered without its
+    predecessors, which are tagged when they come after all. Needs ticket mode and full timestamps, in which every event
+    says all that precedes it; they also repeat what was left behind by subscribers who left."""
+    patience_us: Micros = Micros(200 * MILLISECOND)
+    """Unreliable: how long an event waits for its predecessors (TTL); a little more than the broker's jitter."""
+    patience_events_max: int = 100
+    """Unreliable: how many events wait (b); one more pushes out the one that has waited longest."""
 
     resend_us: Micros = Micros(500 * MILLISECOND)
     """Clients repeat unanswered requests after this; a little over the longest round trip to a home and up its tree."""
@@ -51,6 +61,10 @@ class SequencerConfig(Struct, frozen=True):
     """Numbers per topic whose timestamps the home keeps for Ask; older ones are told as forgotten."""
     parked_max: int = 1_000
     """Registrations per topic that wait for the proof of a number; more are refused and come again."""
+
+    def __post_init__(self) -> None:
+        if self.unreliable and (self.mode != "ticket" or self.encoding != "full"):
+            raise MisuseError("unreliable delivery needs mode='ticket' and encoding='full'")
 
 
 def local() -> SequencerConfig:

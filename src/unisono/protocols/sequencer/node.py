@@ -140,6 +140,7 @@ class TopicManager:
         self._parent = parent
         self._children = children
         self._full = config.encoding == "full"
+        self._repeat = config.unreliable
         self._early = config.early and config.mode == "stamp"
         self._given: dict[Topic, dict[Topic, int]] = {}  # T -> X -> last value put for X into a timestamp of T here
         self._marking: dict[Topic, int] = {}  # topics whose high-water mark has to be repeated, and how often
@@ -267,8 +268,8 @@ class TopicManager:
             full = tuple(x for x in home.fresh if x in group)
             for x in full:
                 del home.fresh[x]
-        if home.bar:
-            for x, number in home.bar.items():
+        if home.bar or self._repeat:
+            for x, number in (home.hist if self._repeat else home.bar).items():
                 if x not in group:
                     entries[x] = number
                 else:

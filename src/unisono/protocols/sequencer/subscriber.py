@@ -50,7 +50,10 @@ from unisono.protocols.sequencer.messages import (
     Updated,
     Void,
 )
+from unisono.protocols.sequencer.unreliable import Patience
 from unisono.structures.holdback import HoldBack
+
+NOBODY = Address("")
 
 
 class _Item:
@@ -133,6 +136,7 @@ class Subscriber:
         self._updates: dict[Topic, Update] = {}
         self._forgotten: Entries = {}  # topics that start again, and the first number that will be missing
         self._timers: dict[str, None] = {}
+        self.patience = Patience(config.patience_us, config.patience_events_max) if config.unreliable else None
         self.open: dict[tuple[Topic, int], dict[Topic, None]] = {}
         """Causal order with early stamps: notified runs (topic, first) whose timestamps are not complete yet."""
 
@@ -276,10 +280,13 @@ class Subscriber:
                     self._merge(topic, feed, piece.run, piece.settled, piece.missing)
             case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
                 if feed.live and number <= self.hold.local[topic]:
-                    self._late(topic, feed, (publisher, request), event, out)
+                    key = (publisher, request)
+                    self._late(topic, feed, key if key in feed.skipped else (NOBODY, number), event, out)
                 elif self._room(feed, out):
                     feed.payloads[publisher, request] = (event, now)
                     self._complete(topic, feed, Run(number, 1, publisher, request, entries))
+                    if self.patience is not None:
+                        self.patience.add(topic, number, now)
             case Void(run=run):
                 self._void(topic, feed, run)
             case Mark(number=number):
@@ -341,10 +348,15 @@ class Subscriber:
     # Delivery.
 
     def _process(self, now: Micros, out: list[Effect]) -> None:
-        while (topic := self.hold.next_due()) is not None:
-            self._examine(topic, now, out)
+        self._examine_due(now, out)
+        if self.patience is not None:
+            self._lose_patience(self.patience, now, out)
         if "ask" not in self._timers and any(feed.live and self._waits(t, feed) for t, feed in self.feeds.items()):
             self._set("ask", self.config.ask_us, now, out)
+
+    def _examine_due(self, now: Micros, out: list[Effect]) -> None:
+        while (topic := self.hold.next_due()) is not None:
+            self._examine(topic, now, out)
 
     def _examine(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         feed = self.feeds[topic]
@@ -373,6 +385,7 @@ class Subscriber:
                     self.open[topic, item.first] = dict(item.missing)
                 out.append(Deliver(Heard(topic, payload[0], number=number)))
             self.hold.advance(topic, number)
+            self._discard(topic, number)
 
     def _allowed(self, topic: Topic, feed: _Feed, item: _Item) -> bool:
         feeds, local = self.feeds, self.hold.local
@@ -410,6 +423,52 @@ class Subscriber:
         if number and not feed.muted:
             out.append(Deliver(Heard(topic, event, number=number, late=True)))
 
+    # A broker that is allowed to lose events.
+
+    def _lose_patience(self, patience: Patience, now: Micros, out: list[Effect]) -> None:
+        for topic, number in patience.due(now):
+            self._force(topic, number, now, out)
+            self._examine_due(now, out)
+        if (deadline := patience.deadline(now)) is not None and "patience" not in self._timers:
+            self._timers["patience"] = None
+            out.append(SetTimer("patience", deadline))
+
+    def _force(self, topic: Topic, number: int, now: Micros, out: list[Effect]) -> None:
+        """Delivers an event without what is missing before it. Its whole timestamp counts as reached: whatever of it
+        comes later is tagged, so nobody is notified of the two in another order."""
+        feed = self.feeds.get(topic)
+        if feed is not None and not feed.live:
+            return
+        item = None if feed is None else feed.items.get(number)
+        if feed is None or item is None:
+            self._discard(topic, number)
+            return
+        if any(x in self.feeds and not self.feeds[x].live for x in item.entries):
+            return  # we are joining a topic it speaks of; that ends soon
+        for x, upto in [*feed.gate.items(), *item.entries.items(), (topic, number - 1)]:
+            if self.hold.local.get(x, upto) < upto:
+                self._pass_over(x, upto, now, out)
+        self._examine(topic, now, out)
+
+    def _pass_over(self, topic: Topic, upto: int, now: Micros, out: list[Effect]) -> None:
+        """Brings the clock of a topic to `upto`: what is here is delivered first, what is not here is given up."""
+        feed, local = self.feeds[topic], self.hold.local
+        for number in sorted(n for n in feed.items if n <= upto):
+            self._force(topic, number, now, out)
+        if local[topic] >= upto:
+            return
+        for number in range(local[topic] + 1, upto + 1):
+            feed.items.pop(number, None)
+            self._discard(topic, number)
+            self._skip(feed, (NOBODY, number), number)
+        if not feed.muted:
+            out.append(Deliver(Gap(topic, local[topic] + 1, upto, "later events could not wait for it")))
+        self.hold.advance(topic, upto)
+
+    def _discard(self, topic: Topic, number: int) -> None:
+        if self.patience is not None:
+            self.patience.discard(topic, number)
+
     # Deadlines.
 
     def _waits(self, topic: Topic, feed: _Feed) -> bool:
@@ -423,6 +482,8 @@ class Subscriber:
             out += [Send(self._home(message.topic), message) for message in again]
             if again or self.joining:
                 self._set("subscribe", self.config.resend_us, now, out)
+        elif key == "patience":
+            self._process(now, out)
         elif key == "ask":
             for topic in list(self.feeds):
                 feed = self.feeds[topic]
