@@ -106,8 +106,11 @@ class _Side(asyncio.Protocol):
 
     def _finish_writing(self) -> None:
         assert self._transport is not None
-        self._transport.write_eof()
         self._eof_sent = True
+        try:
+            self._transport.write_eof()
+        except OSError:
+            self._transport.abort()  # the peer went away in this moment
         if self._eof_came:
             self._transport.close()
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from unisono.errors import TransportError
 from unisono.model.time import Micros
@@ -30,6 +30,9 @@ class NatsServerConfig(Struct, frozen=True):
 
     name: str = "n1"
     jetstream: bool = False
+    jetstream_sync: str = "always"
+    """When streams reach the disk: `always`, before they acknowledge, or a span such as `2m`, nats-server's own
+    default: then a power failure takes what was acknowledged meanwhile (a killed process does not)."""
     node_password: str = ""
     """With it, only user `node` may publish control; who does not log in is user `client`. Empty: everybody may all."""
     max_pending_bytes: int = 64 * 1024 * 1024
@@ -128,7 +131,8 @@ class NatsServer:
             "write_deadline": f"{config.write_deadline_us}us",
         }
         if config.jetstream:
-            settings["jetstream"] = {"store_dir": str(self.directory / "store")}
+            store = str(self.directory / "store")
+            settings["jetstream"] = {"store_dir": store, "sync_interval": config.jetstream_sync}
         if config.node_password:
             settings["authorization"] = authorization(config.node_password)
             settings["no_auth_user"] = "client"
@@ -180,15 +184,7 @@ class NatsCluster:
         config: NatsServerConfig = NatsServerConfig(),
     ) -> None:
         names = [f"n{i + 1}" for i in range(count)]
-        self.servers = [
-            NatsServer(
-                directory / name,
-                NatsServerConfig(
-                    name, config.jetstream, config.node_password, config.max_pending_bytes, config.write_deadline_us
-                ),
-            )
-            for name in names
-        ]
+        self.servers = [NatsServer(directory / name, structs.replace(config, name=name)) for name in names]
         self.proxies = [DelayProxy(delay_us) for _ in names]
 
     async def start(self) -> None:

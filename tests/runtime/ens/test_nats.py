@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from tests.runtime.ens.worlds import PATIENCE_S, SMALL, Ear, JetStreamWorld, NatsClusterWorld, NatsWorld
 from unisono.errors import DataLossError, MisuseError, TransportError
+from unisono.model.time import Micros
 from unisono.runtime.ens.adapter import Down, Item, Lost, Rejected, Up
 from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.jetstream_api import StreamConfig, stream_name
 from unisono.runtime.ens.nats import NatsEns
 from unisono.runtime.ens.nats_items import decode, encode, header_block
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, normalize
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -313,6 +314,35 @@ def test_a_topic_for_which_the_server_has_no_room_is_refused() -> None:
             assert [notice.item.request for notice in ear.heard(Rejected)] == [1, 2]
             assert ear.confirmed == 2
             await ens.close()
+
+    run(main())
+
+
+@pytest.mark.campaign
+def test_three_replicas_survive_the_death_of_a_server(tmp_path: Path) -> None:
+    async def main() -> None:
+        cluster = NatsCluster(tmp_path, 3, Micros(5_000), msgspec.structs.replace(SMALL, jetstream=True))
+        await cluster.start()
+        try:
+            here, there = Ear(), Ear()
+            ends = [
+                JetStreamEns(NatsOptions((server.node_url,)), ear, streams=StreamConfig(replicas=3))
+                for server, ear in zip(cluster.servers, (here, there))
+            ]
+            for ens in ends:
+                await ens.open()
+            await ends[0].subscribe("trades")
+            ends[1].publish(ids(*range(1, 501)))
+            cluster.servers[2].kill()
+            await ends[1].flush()
+            await here.until(lambda: len(here.items) >= 500)
+            assert sorted(item.request for item in here.items) == list(range(1, 501))
+            for ens in ends:
+                await ens.close()
+        finally:
+            for server in cluster.servers:
+                server.kill()
+            await cluster.stop()
 
     run(main())
 

@@ -23,7 +23,12 @@ PATIENCE_S = 20.0
 """Bound of every wait in these tests; reaching it is a failure."""
 
 
-SMALL = NatsServerConfig(node_password="n0de", max_pending_bytes=2 * 1024 * 1024, write_deadline_us=1_000_000)
+SMALL = NatsServerConfig(
+    jetstream_sync="2m",  # these tests pull no plug, and a sync per message would be most of their time
+    node_password="n0de",
+    max_pending_bytes=2 * 1024 * 1024,
+    write_deadline_us=1_000_000,
+)
 
 
 class Ear:
