@@ -68,7 +68,7 @@ class Outside(Protocol):
 
     def leave(self, topic: Topic) -> None: ...
 
-    def deliver(self, item: Any) -> None: ...
+    def deliver(self, item: Any, /) -> None: ...
 
     def refused(self, reason: str) -> None: ...
 
@@ -225,7 +225,7 @@ class Host:
         """Handles what waits; returns what must be durable before its effects, or None."""
         now = self._last = max(self.clock.now(), self._last)
         queue, handle, effects = self._queue, self.machine.handle, self._effects
-        quiet, visible = self._quiet, False
+        quiet, visible, keeps = self._quiet, False, self._log is not None
         count = min(len(queue), self._config.turn_inputs_max)
         for _ in range(count):
             message = queue.popleft()
@@ -235,10 +235,12 @@ class Host:
                 del self._timers[message.key]
                 message = Fired(message.key)
             made = handle(message, now)
-            if self._log is not None and PERSIST in made:
+            if not made:
+                continue
+            if keeps and PERSIST in made:
                 quiet.append(Logged(now, message))
                 visible = visible or len(made) > 1
-            elif made:
+            else:
                 visible = True
             effects += made
         self.counters.inputs += count
@@ -277,19 +279,20 @@ class Host:
     def _perform(self) -> None:
         effects, self._effects = self._effects, []
         outside = self._outside
+        send, broadcast, deliver = outside.send, outside.broadcast, outside.deliver
         handled: dict[Address, Handled] = {}
-        for effect in effects:
-            if isinstance(effect, Send):
+        for effect in effects:  # the most frequent kinds first: a message costs a few of these comparisons
+            if isinstance(effect, Deliver):
+                deliver(effect.item)
+            elif isinstance(effect, Send):
                 message = effect.message
                 # Of the acknowledgements of one turn the last says it all.
                 if type(message) is Handled and not message.resend:
                     handled[effect.to] = message
                 else:
-                    outside.send(effect.to, message)
+                    send(effect.to, message)
             elif isinstance(effect, Broadcast):
-                outside.broadcast(effect)
-            elif isinstance(effect, Deliver):
-                outside.deliver(effect.item)
+                broadcast(effect)
             elif isinstance(effect, SetTimer):
                 self._set_timer(effect.key, effect.at)
             elif isinstance(effect, CancelTimer):

@@ -15,7 +15,7 @@ from typing import Any, Self
 from msgspec import Struct, structs
 
 from unisono.errors import MisuseError, TransportError, UnisonoError
-from unisono.machine import Accepted, Broadcast, Heard, Machine, Refused, Unknown
+from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
@@ -395,6 +395,7 @@ class Session:
     # the outside of machines
 
     def make_outcome(self, outcome: Outcome) -> None:
+        """A publication of this session has its outcome."""
         self._outbox.settle(outcome)
 
     @property
@@ -456,6 +457,8 @@ class _Port:
         self._sink: Sink = _Unordered(self.host) if isinstance(machine, FifoMachine) else self.host
         self._creates: dict[Address, list[Wanted]] = {}
         self._waits = False
+        # A stream's machine has no outcomes and a publisher's no notices: no detour for either.
+        self.deliver: Callable[[Any], None] = session.make_outcome if stream is None else stream.deliver
 
     async def start(self) -> None:
         self._session.links.attach(self.address, self.host)
@@ -486,12 +489,6 @@ class _Port:
 
     def leave(self, topic: Topic) -> None:
         self._session.ground.leave(topic, self._sink)
-
-    def deliver(self, item: Any) -> None:
-        if isinstance(item, Accepted | Refused | Unknown):
-            self._session.make_outcome(item)
-        elif self._stream is not None:
-            self._stream.deliver(item)
 
     def refused(self, reason: str) -> None:
         logger.debug("%s refused: %s", self.address, reason)

@@ -106,6 +106,8 @@ class Stream:
         self._is_over = False
         self._pausing = False
         self._following: dict[asyncio.Task[None], None] = {}
+        self._journals, self._is_plain = session.journals, not latest_only
+        self._waiting_max = promise.buffer_events_max
 
     async def __aenter__(self) -> Self:
         await self._session.enter_stream(self)
@@ -230,17 +232,22 @@ class Stream:
             self.fail(error)
 
     def deliver(self, item: Any) -> None:
+        if type(item) is Heard:
+            event: Event = item.message
+            name, number, late, turn = event.topic, item.number, item.late, self._turn
+            if not late:
+                turn.steps.append((name, number))
+            self._count += 1
+            if self._journals:
+                self._session.note(self._delivery(event, number, late))
+            notification = Notification(name, event, number, late, turn, len(turn.steps), self._decode)
+            if self._is_plain and len(self._waiting) < self._waiting_max:
+                self._waiting.append(notification)
+            else:
+                self._push(notification)
+            return
         session = self._session
         match item:
-            case Heard(topic=topic, message=Event() as event, number=number, late=late):
-                name = event.topic
-                turn = self._turn
-                if not late:
-                    turn.steps.append((name, number))
-                self._count += 1
-                if session.journals:
-                    session.note(self._delivery(event, number, late))
-                self._push(Notification(name, event, number, late, turn, len(turn.steps), self._decode))
             case Joined(topic=topic, base=base):
                 self._in_force(topic, base)
             case Gap(topic=topic):
