@@ -177,7 +177,7 @@ KINDS = {
     "jetstream": 5_000,
     "jetstream-2m": 15_000,
 }
-"""Items per publisher, for a second or a few. `jetstream` syncs before it acknowledges, `jetstream-2m` every 2 minutes."""
+"""Items per publisher. `jetstream` syncs before it acknowledges, `jetstream-2m` every two minutes."""
 
 
 def run(scale: float = 1.0, kinds: tuple[str, ...] = tuple(KINDS), rounds: int = 3) -> list[dict[str, Any]]:
