@@ -35,7 +35,7 @@ records = st.builds(
 headers = st.builds(Header, scenario=st.none() | text, seed=st.none() | number, note=st.none() | text)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(headers, st.lists(records, max_size=6))
 def test_every_form_gives_back_what_was_written(tmp_path: Path, header: Header, rows: list[Record]) -> None:
     for form, write in WRITERS.items():

@@ -109,7 +109,7 @@ def claims(found: Verdict) -> list[tuple[str, str, str]]:
 traces = st.lists(st.lists(st.integers(0, 7), unique=True, max_size=8), max_size=5)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(traces)
 def test_order_judges_agree_with_naive_oracles(streams: list[list[int]]) -> None:
     records = [

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unisono.audit import JUDGES, Trace, Verdict, judge_trace, measure, read
+from unisono.audit import JUDGES, Report, examine, read
 from unisono.errors import MisuseError
 
 
@@ -34,26 +34,18 @@ def audit(
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
     """
     with Console(stderr=True).status(f"reading {file}") as status:
-        trace = Trace(read(file))
-        status.update(f"judging {trace.deliveries} deliveries")
-        verdicts = judge_trace(trace)
-        metrics = measure(trace)
-    promised = [full_name(name) for name in promise] if promise else list(trace.header.promises)
-    judged = {verdict.judge: verdict for verdict in verdicts}
+        journal = read(file)
+        status.update(f"judging {file}")
+        report = examine(journal)
+    judged = {verdict.judge: verdict for verdict in report.verdicts}
+    promised = [full_name(name) for name in promise or journal.header.promises]
     for name in promised:
         if name not in judged:
-            full_name(name)
             raise MisuseError(f"{file}: there are no columns to judge {name!r} on (docs/reference/journal.md)")
     if as_json:
-        report = {
-            "deliveries": trace.deliveries,
-            "subscribers": len(trace.streams),
-            "verdicts": verdicts,
-            "metrics": metrics,
-        }
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
-        _print(trace, verdicts, promised, metrics)
+        _print(report, promised)
     if not all(judged[name].holds for name in promised):
         raise typer.Exit(1)
 
@@ -66,15 +58,15 @@ def full_name(name: str) -> str:
     raise MisuseError(f"there is no judge {name!r}; there are {', '.join(JUDGES)}")
 
 
-def _print(trace: Trace, verdicts: list[Verdict], promised: list[str], metrics: dict[str, float]) -> None:
+def _print(report: Report, promised: list[str]) -> None:
     console = Console(highlight=False)
     table = Table("judge", "verdict", "violations", "promised", box=None, pad_edge=False)
-    for verdict in verdicts:
+    for verdict in report.verdicts:
         word = Text("holds", "green") if verdict.holds else Text("violated", "red")
         table.add_row(verdict.judge, word, str(verdict.violations), "yes" if verdict.judge in promised else "")
-    console.print(f"{trace.deliveries} deliveries to {len(trace.streams)} subscribers")
+    console.print(f"{report.deliveries} deliveries to {report.subscribers} subscribers")
     console.print(table)
-    for verdict in verdicts:
+    for verdict in report.verdicts:
         if not verdict.holds:
             console.print(Text(f"{verdict.judge}: {verdict.witness}"))
-    console.print(", ".join(f"{name} {value:g}" for name, value in metrics.items()))
+    console.print(", ".join(f"{name} {value:.10g}" for name, value in report.metrics.items()))
