@@ -12,8 +12,7 @@ from msgspec import Meta, Struct
 from tests.house.test_command_line import unisono
 from unisono.cli.experiment import keep, parameters_of, perform
 from unisono.errors import MisuseError
-from unisono.experiments import EXPERIMENTS, Experiment, Figure, Row, experiment
-from unisono.experiments.experiment import Outcome
+from unisono.experiments import EXPERIMENTS, Experiment, Figure, Outcome, Row, find
 
 
 class Options(Struct, frozen=True):
@@ -38,14 +37,14 @@ TOY = Experiment("A toy", "nowhere", Options, run, Figure("n", "size"))
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_in_the_table_is_one(name: str) -> None:
-    found = experiment(name)
+    found = find(name)
     assert isinstance(found, Experiment)
     assert len(parameters_of(found.options)) == len(found.options.__struct_fields__)
 
 
 def test_an_unknown_experiment_is_refused_with_the_list() -> None:
     with pytest.raises(MisuseError, match="no experiment 'x'; there are: sequencer/group-size"):
-        experiment("x")
+        find("x")
 
 
 def test_options_become_parameters_with_types_and_defaults() -> None:

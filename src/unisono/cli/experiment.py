@@ -14,9 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unisono.errors import MisuseError
-from unisono.experiments import EXPERIMENTS, Experiment, Row
-from unisono.experiments import experiment as find
-from unisono.experiments.experiment import Outcome
+from unisono.experiments import EXPERIMENTS, Experiment, Outcome, Row, find
 
 experiment = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 

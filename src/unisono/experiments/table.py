@@ -1,0 +1,20 @@
+"""Which experiments there are: one line each."""
+
+from importlib import import_module
+
+from unisono.errors import MisuseError
+from unisono.experiments.experiment import Experiment
+
+EXPERIMENTS: dict[str, str] = {
+    # name on the command line: module beneath this package
+    "sequencer/group-size": "group_size",
+    "coded/success-model": "coded_success",
+}
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name; only its own module is imported."""
+    if name not in EXPERIMENTS:
+        raise MisuseError(f"no experiment {name!r}; there are: {', '.join(EXPERIMENTS)}")
+    found: Experiment = import_module(f"unisono.experiments.{EXPERIMENTS[name]}").EXPERIMENT
+    return found
