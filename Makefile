@@ -41,7 +41,7 @@ format: $(VENV)/installed-check  ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 
 campaign: $(VENV)/installed-suite java  ## the long runs that the default suite leaves out
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m campaign
+	UNISONO_HYPOTHESIS=campaign $(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m campaign
 
 mutants: $(VENV)/installed-suite  ## plant every listed bug in a copy of the sources; its tests must fail
 	$(BIN)/python -m tests.mutants.runner $(ARGS)

@@ -10,8 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+# A busy machine is no bug, and the default suite is red or green by the code alone; campaigns look for new cases.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("campaign", settings.get_profile("suite"), derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("UNISONO_HYPOTHESIS", "suite"))
 
 LONG_ROOMS = ["spark", "runtime", "sim"]
 spent: Counter[str] = Counter()

@@ -62,6 +62,7 @@ def run_all(out: Keep = KEPT_IN, as_json: AsJson = False) -> None:
     outcomes = []
     for name in EXPERIMENTS:
         chosen = find(name)
+        typer.echo(f"{name} …", err=True)
         outcome = perform(name, chosen, chosen.options())
         keep(outcome, chosen, out)
         outcomes.append(outcome)

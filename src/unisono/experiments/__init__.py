@@ -1,4 +1,4 @@
-"""The papers' figures, run again. One module per experiment with an `EXPERIMENT`; one line in `table` makes it known."""
+"""The papers' figures, run again. One module per experiment, with an `EXPERIMENT`, and one line in `table`."""
 
 from unisono.experiments.experiment import Experiment, Figure, Outcome, Row
 from unisono.experiments.table import EXPERIMENTS, find
