@@ -224,6 +224,7 @@ class TopicManager:
         publisher, elsewhere = message.publisher, []
         stamps: dict[Topic, list[Run]] = {}
         pieces: dict[Topic, list[Piece]] = {}
+        taken: dict[Topic, int] = {}
         for item in message.items:
             home = self.hosted.get(item.topic)
             if home is None:
@@ -241,7 +242,8 @@ class TopicManager:
             if not accepted:
                 self._answer_again(home, publisher, item, out)
             elif self.config.mode == "stamp":
-                out.append(Send(publisher, Taken(item.topic, home.requests[publisher] - 1)))
+                taken[item.topic] = home.requests[publisher] - 1
+        out += [Send(publisher, Taken(topic, upto)) for topic, upto in taken.items()]
         self._broadcast(stamps, pieces, out)
         for item in elsewhere:
             self._forward(item.topic, Creates(publisher, (item,), message.wait), out)
@@ -305,6 +307,14 @@ class TopicManager:
         given = self._given.get(topic)
         if given is None:
             given = self._given[topic] = {}
+        if not full and not bars:
+            # The common case, in one go: everything is decided here and nothing needs special care.
+            here, before = clock.get, given.get
+            put = {x: n for x in todo if (n := here(x, -1)) != before(x) or everything}
+            if -1 not in put.values():
+                given.update(put)
+                entries.update(put)
+                return ()
         rest: list[Topic] = []
         for x in todo:
             number = clock.get(x)
