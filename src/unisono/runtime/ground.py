@@ -15,6 +15,7 @@ from msgspec import Struct
 from unisono.errors import PeerError, TransportError
 from unisono.machine import Heard, Joined
 from unisono.model.ids import Topic
+from unisono.protocols.sequencer.messages import Payload, Payloads
 from unisono.runtime.dialect import from_item, to_item
 from unisono.runtime.ens.adapter import Ens, EnsNotice, FullError, Item
 from unisono.runtime.links import Sink
@@ -171,9 +172,11 @@ class Ground:
     # from the broker
 
     def on_items(self, items: list[Item]) -> None:
-        topic_of, members, heard = self._names.topic_of, self._members, self.counters
+        topic_of, heard = self._names.topic_of, self.counters
         heard.heard += len(items)
         filled: Sink | None = None
+        run: list[Any] = []  # payloads of one topic in a row, handed over as one
+        run_topic = Topic(0)
         for item in items:
             topic = topic_of(item.topic)
             if topic is None:
@@ -183,17 +186,34 @@ class Ground:
                 self._foreign(item)
                 continue
             try:
-                message = Heard(topic, from_item(item), item.control)
+                message = from_item(item)
             except PeerError as error:
                 heard.unreadable += 1
                 logger.debug("%s", error)
                 continue
-            for sink in members.get(topic, ()):
-                sink.post(message)
-                filled = sink
+            is_payload = type(message) is Payload
+            if run and (topic != run_topic or not is_payload):
+                filled = self._hand_over(run_topic, Payloads(tuple(run)), False) or filled
+                run = []
+            if is_payload:
+                run_topic = topic
+                run.append(message)
+            else:
+                filled = self._hand_over(topic, message, item.control) or filled
+        if run:
+            filled = self._hand_over(run_topic, Payloads(tuple(run)), False) or filled
         if filled is not None and filled.is_full:
             self.ens.pause()
             filled.when_roomy(self.ens.resume)
+
+    def _hand_over(self, topic: Topic, message: Any, control: bool) -> Sink | None:
+        sinks = self._members.get(topic)
+        if not sinks:
+            return None
+        heard = Heard(topic, message, control)
+        for sink in sinks:
+            sink.post(heard)
+        return sinks[-1]
 
     def on_confirmed(self, count: int) -> None:
         self.counters.confirmed += count

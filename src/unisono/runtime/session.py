@@ -25,7 +25,7 @@ from unisono.model.promise import Order, Promise, Reliability
 from unisono.model.time import Micros, parse_span
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
 from unisono.protocols.sequencer.client import OrderingClient
-from unisono.protocols.sequencer.messages import Creates, Payload, Wanted
+from unisono.protocols.sequencer.messages import Creates, Payloads, Wanted
 from unisono.protocols.sequencer.node import Forget
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
@@ -521,15 +521,14 @@ class _Unordered:
         self._publishers: dict[str, None] = {}
 
     def post(self, message: Any) -> None:
-        if isinstance(message, Heard):
-            payload = message.message
-            if message.control or not isinstance(payload, Payload):
-                return
-            publisher, number = payload.event.publisher, payload.request
-            before = {message.topic: number - 1} if publisher in self._publishers and number > 1 else {}
-            self._publishers[publisher] = None
-            message = Heard(message.topic, Numbered(Address(publisher), number, before, payload.event))
-        self._host.post(message)
+        if not isinstance(message, Heard):
+            self._host.post(message)
+        elif isinstance(message.message, Payloads):
+            for payload in message.message.items:
+                publisher, number = payload.event.publisher, payload.request
+                before = {message.topic: number - 1} if publisher in self._publishers and number > 1 else {}
+                self._publishers[publisher] = None
+                self._host.post(Heard(message.topic, Numbered(Address(publisher), number, before, payload.event)))
 
     @property
     def is_full(self) -> bool:

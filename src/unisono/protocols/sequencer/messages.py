@@ -278,6 +278,12 @@ class Payload(Struct, frozen=True, tag=True):
     event: Event
 
 
+class Payloads(Struct, frozen=True, tag=True, gc=False):
+    """Payloads that a driver heard on one topic in one go; never travels as such."""
+
+    items: tuple[Payload, ...]
+
+
 class Ticketed(Struct, frozen=True, tag=True):
     """Ticket mode: the event with its number and timestamp (`Event` in the paper's table)."""
 

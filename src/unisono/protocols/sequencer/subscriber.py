@@ -40,6 +40,7 @@ from unisono.protocols.sequencer.messages import (
     Installed,
     Mark,
     Payload,
+    Payloads,
     Pieces,
     Run,
     Stamps,
@@ -267,11 +268,11 @@ class Subscriber:
         if feed is None:
             return
         match message:
-            case Payload(publisher=publisher, request=request, event=event):
-                if (publisher, request) in feed.skipped:
-                    self._late(topic, feed, (publisher, request), event, out)
-                elif self._room(feed, out):
-                    feed.payloads[publisher, request] = (event, now)
+            case Payload():
+                self._hold_payload(topic, feed, message, now, out)
+            case Payloads(items=items):
+                for payload in items:
+                    self._hold_payload(topic, feed, payload, now, out)
             case Stamps(runs=runs):
                 for run in runs:
                     self._complete(topic, feed, run)
@@ -297,6 +298,13 @@ class Subscriber:
         if feed.live:
             self.hold.wake(topic)
             self._process(now, out)
+
+    def _hold_payload(self, topic: Topic, feed: _Feed, payload: Payload, now: Micros, out: list[Effect]) -> None:
+        key = (payload.publisher, payload.request)
+        if key in feed.skipped:
+            self._late(topic, feed, key, payload.event, out)
+        elif self._room(feed, out):
+            feed.payloads[key] = (payload.event, now)
 
     def _room(self, feed: _Feed, out: list[Effect]) -> bool:
         if len(feed.payloads) < self.config.buffer_max:
