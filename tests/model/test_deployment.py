@@ -82,3 +82,9 @@ def test_what_is_dumped_is_read_back_equal(nodes: list[str], topics: list[str], 
         topics=tuple(TopicSpec(name, home=data.draw(st.sampled_from(nodes))) for name in topics),
     )
     assert parse_deployment(dump_deployment(deployment)) == deployment
+
+
+@pytest.mark.parametrize("code", [*range(0x21), 0x7F, 0x85, 0x2028])
+def test_a_name_with_odd_characters_is_read_back(code: int) -> None:
+    deployment = Deployment(version=1, name=f"a{chr(code)}b")
+    assert parse_deployment(dump_deployment(deployment)).name == deployment.name

@@ -228,7 +228,7 @@ def dump_deployment(deployment: Deployment) -> str:
 
 
 def _quote(text: str) -> str:
-    return msgspec.json.encode(text).decode()
+    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")  # JSON leaves DEL as it is, TOML forbids it
 
 
 def _fields(part: Struct) -> list[str]:
