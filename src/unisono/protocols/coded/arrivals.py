@@ -20,8 +20,7 @@ from unisono.structures.decoder import Decoder, encode, split, unit
 
 DIRECT = Address("")
 """The source of packets that came by the publisher's own path."""
-ENVELOPE = struct.Struct(">BH")
-"""At the start of generation 0: flags, number of generations."""
+ENVELOPE = struct.Struct(">BH")  # see wire.ENVELOPE_BYTES
 HELPS_LEAST = 0.5
 PATIENCE = 4
 """Packets of a peer before it is judged."""
@@ -240,11 +239,9 @@ class Arrivals:
         self._kept_generations = 0
 
     def find(self, event: EventKey) -> Arrival | None:
-        live = self.live.get(event)
-        if live is not None:
-            return live
+        """To serve from: complete if we have it so. Our own events are kept while they are still live."""
         kept = self.kept.get(event)
-        return kept[1] if kept is not None else None
+        return kept[1] if kept is not None else self.live.get(event)
 
     def count(self, arrival: Arrival, change: int) -> None:
         """Keeps the number of live generations."""
@@ -283,11 +280,12 @@ class Arrivals:
         self.count(arrival, arrival.held - before)
         return generation
 
-    def end(self, arrival: Arrival, now: Micros) -> None:
+    def end(self, event: EventKey, now: Micros) -> None:
         """No longer live, and never to be delivered again."""
-        self.count(arrival, -arrival.held)
-        del self.live[arrival.event]
-        self.remember(arrival.event, now)
+        arrival = self.live.pop(event, None)
+        if arrival is not None:
+            self.count(arrival, -arrival.held)
+        self.remember(event, now)
 
     def remember(self, event: EventKey, now: Micros) -> None:
         self.finished[event] = Micros(now + 2 * self._config.keep_us)
@@ -298,20 +296,21 @@ class Arrivals:
         """Retained for others, for `keep_us` whatever becomes of its adverts."""
         arrival.open.clear()
         arrival.avoid.clear()
+        if arrival.event in self.kept:
+            self._drop(arrival.event)
         self.kept[arrival.event] = (Micros(now + self._config.keep_us), arrival)
         self._kept_generations += arrival.held
         while self._kept_generations > self._config.kept_max and len(self.kept) > 1:
-            self._drop_oldest()
+            self._drop(next(iter(self.kept)))
 
-    def _drop_oldest(self) -> None:
-        event = next(iter(self.kept))
+    def _drop(self, event: EventKey) -> None:
         self._kept_generations -= self.kept.pop(event)[1].held
 
     def sweep(self, now: Micros) -> int:
         """Lets go of what has had its time; returns how much that was."""
         gone = 0
         while self.kept and next(iter(self.kept.values()))[0] <= now:
-            self._drop_oldest()
+            self._drop(next(iter(self.kept)))
             gone += 1
         while self.finished and next(iter(self.finished.values())) <= now:
             del self.finished[next(iter(self.finished))]

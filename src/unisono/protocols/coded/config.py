@@ -7,8 +7,9 @@ from msgspec import Struct
 from unisono.errors import MisuseError
 from unisono.model.ids import Address
 from unisono.model.time import MILLISECOND, SECOND, Micros
-from unisono.protocols.coded.wire import OVERHEAD_BYTES, PACKET_BYTES, ROWS_MAX
+from unisono.protocols.coded.wire import ENVELOPE_BYTES, OVERHEAD_BYTES, PACKET_BYTES, ROWS_MAX, generation_bytes_max
 
+GENERATIONS_MAX = 2**16 - 1
 Style = Literal["none", "push", "pull", "push-pull", "need"]
 
 
@@ -85,6 +86,8 @@ class CodedConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not 1 <= self.rows_max <= ROWS_MAX or self.packet_bytes < OVERHEAD_BYTES + 2 * self.rows_max:
             raise MisuseError(f"{self.rows_max} rows do not fit in packets of {self.packet_bytes} bytes")
+        if self.generations_max > GENERATIONS_MAX:
+            raise MisuseError(f"events of {self.event_bytes_max} bytes have more than {GENERATIONS_MAX} generations")
         if self.keep_us <= self.advert_life_us + 2 * self.ask_every_us:
             raise MisuseError(
                 f"events are advertised for {self.advert_life_us} us but kept for {self.keep_us} us only: "
@@ -92,6 +95,11 @@ class CodedConfig(Struct, frozen=True, forbid_unknown_fields=True):
             )
         if min(self.fanout, self.ask_every_us, self.live_max, self.view_max, self.live_per_publisher_max) < 1:
             raise MisuseError("fanout, ask_every_us, view_max, live_max and live_per_publisher_max are at least 1")
+
+    @property
+    def generations_max(self) -> int:
+        """Of one event."""
+        return -(-(self.event_bytes_max + ENVELOPE_BYTES) // generation_bytes_max(self.packet_bytes, self.rows_max))
 
     @property
     def advert_life_us(self) -> int:

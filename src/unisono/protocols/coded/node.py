@@ -33,11 +33,14 @@ from unisono.machine import (
     Restarted,
     Send,
     SetTimer,
+    Stalled,
     Subscribe,
+    Unknown,
     Unsubscribe,
 )
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
+from unisono.protocols.coded.advertiser import Advertiser
 from unisono.protocols.coded.arrivals import (
     DIRECT,
     Arrival,
@@ -59,6 +62,7 @@ from unisono.structures.decoder import Put, unit
 ENCODED, CONTROL = 1, 2  # flags of the envelope
 ANSWERS_TO_HELLO = 5  # members that answer a newcomer, on average
 SAMPLE = 4  # members told about in a message
+AT_ONCE = 8  # generations asked for in one go
 ANY = 255  # the need for a generation of which nothing is known
 
 
@@ -70,15 +74,14 @@ class CodedNode:
         self._me = me
         self._config = config
         self._dice = dice
-        self._decoder = msgspec.msgpack.Decoder(messages)
+        self._message_type = messages
         self._id = publisher_id(me)
         self._topics: dict[Topic, Membership] = {}
         self._subscribed: dict[Topic, None] = {}
         self._sequences: dict[Topic, int] = {}
         self._arrivals = Arrivals(config)
-        self._adverts: dict[EventKey, int] = {}  # complete events -> how often they are still to be advertised
-        self._advert_timer = False
-        self._sweep_timer = False
+        self._adverts = Advertiser(config)
+        self._sweep_at: Micros | None = None  # the timer, if it is set
         self.counters: dict[str, int] = {}
         """How often something odd happened, by name; see the reference page."""
 
@@ -117,8 +120,10 @@ class CodedNode:
                 self._unsubscribe(topics, now, effects)
             case Restarted():
                 self._wake(now, effects)
-            case Heard() | Gap():
+            case Heard() | Gap() | Stalled():
                 effects.append(Deliver(message))  # not ours: plain publishers, and notices of the layer beneath
+            case Accepted() | Refused() | Unknown():
+                pass  # of one packet, from the layer beneath: repair makes up for it
             case _:
                 effects.append(Refuse(f"a coded node does not understand {type(message).__name__}"))
         if effects.count(PERSIST) > 1:
@@ -147,8 +152,8 @@ class CodedNode:
         effects.append(PERSIST)
         for topic in [topic for topic in topics if topic in self._subscribed]:
             del self._subscribed[topic]
-            for arrival in [a for a in self._arrivals.live.values() if a.event.topic == topic]:
-                self._end(arrival, now, effects)
+            for event in [event for event in self._arrivals.live if event.topic == topic]:
+                self._end(event, now, effects)
             del self._topics[topic]
             effects.append(Leave(topic))
 
@@ -175,11 +180,13 @@ class CodedNode:
             for line, payload in generation.first_packets(order, extra, config.coded, self._dice):
                 data = arrival.packed(number, line, payload, config.key)
                 effects.append(Broadcast(topic, Piece(data), control=request.control))
-        if topic in self._subscribed:
-            effects.append(Deliver(Heard(topic, request.message, request.control)))
-        self._retain(arrival, now, effects)
-        if config.style in ("pull", "need"):
-            self._advertise_later(arrival.event, now, effects)
+        self._arrivals.keep(arrival, now)
+        if topic not in self._subscribed:
+            self._arrivals.remember(arrival.event, now)
+        elif self._open(arrival.event, now, effects) is None:  # else heard like everybody's, in the order beneath
+            self._deliver(arrival, 0, now, effects)
+        self._set_sweep(effects)
+        self._adverts.later(arrival.event, now, effects)
         if request.request:
             effects.append(Deliver(Accepted(request.request)))
 
@@ -272,7 +279,7 @@ class CodedNode:
         number, is_direct = packet.generation, source == DIRECT
         generation = arrival.generations.get(number)
         if generation is None:
-            if arrival.total and number >= arrival.total:
+            if number >= (arrival.total or self._config.generations_max):
                 self._count("no such generation")
                 return None
             if arrival.generations and not self._make_room(arrival.event.publisher, arrival, now, effects):
@@ -317,15 +324,16 @@ class CodedNode:
         if event in self._arrivals.finished:
             raise InvariantError(f"{event} would be delivered twice")  # J4
         flags, message = arrival.message_bytes()
-        self._end(arrival, now, effects)
+        self._end(event, now, effects)
         try:
-            content = self._decoder.decode(message) if flags & ENCODED else message
+            content = msgspec.msgpack.decode(message, type=self._message_type) if flags & ENCODED else message
         except (msgspec.DecodeError, msgspec.ValidationError):
             self._count("bad envelope")
             effects.append(Deliver(_gap(event, "its content is not what this topic carries")))
             return
         effects.append(Deliver(Heard(event.topic, content, bool(flags & CONTROL), number=heard)))
-        self._retain(arrival, now, effects)
+        self._arrivals.keep(arrival, now)
+        self._set_sweep(effects)
         self._spread(arrival, now, effects)
 
     # -- pollution (specs 5.8)
@@ -344,31 +352,25 @@ class CodedNode:
 
     # -- the end of an event
 
-    def _end(self, arrival: Arrival, now: Micros, effects: list[Effect]) -> None:
+    def _end(self, event: EventKey, now: Micros, effects: list[Effect]) -> None:
         """No timer outlives the event (J7)."""
-        self._arrivals.end(arrival, now)
-        effects.append(CancelTimer(timer_of("deadline", arrival.event)))
+        self._arrivals.end(event, now)
+        effects.append(CancelTimer(timer_of("deadline", event)))
         if self._config.style == "need":
-            effects.append(CancelTimer(timer_of("ask", arrival.event)))
+            effects.append(CancelTimer(timer_of("ask", event)))
         self._set_sweep(effects)
 
     def _give_up(self, arrival: Arrival, why: str, now: Micros, effects: list[Effect]) -> None:
         have = sum(g.geometry.n - g.need for g in arrival.generations.values())
         size = sum(g.geometry.n for g in arrival.generations.values())
         self._count("gaps")
-        self._end(arrival, now, effects)
+        self._end(arrival.event, now, effects)
         effects += [PERSIST, Deliver(_gap(arrival.event, f"{why}; {have} of {size or 'unknown'} packets are here"))]
-
-    def _retain(self, arrival: Arrival, now: Micros, effects: list[Effect]) -> None:
-        if arrival.event not in self._arrivals.finished:
-            self._arrivals.remember(arrival.event, now)
-        self._arrivals.keep(arrival, now)
-        self._set_sweep(effects)
 
     def _set_sweep(self, effects: list[Effect]) -> None:
         at = self._arrivals.next_sweep()
-        if at is not None and not self._sweep_timer:
-            self._sweep_timer = True
+        if at is not None and (self._sweep_at is None or at < self._sweep_at):
+            self._sweep_at = at
             effects.append(SetTimer("sweep", at))
 
     # -- recovery: the incomplete node asks
@@ -391,9 +393,7 @@ class CodedNode:
                 arrival.avoid[peer] = None
         arrival.open.clear()
         arrival.asked_at = now
-        fanout = config.fanout
-        if arrival.start_over():
-            fanout = 1
+        fanout = 1 if arrival.start_over() else config.fanout
         partners = view.draw(fanout, config.polarized, arrival.avoid)
         if not partners:  # everybody has had a turn
             arrival.avoid.clear()
@@ -409,7 +409,7 @@ class CodedNode:
     def _ask(self, peer: Address, arrival: Arrival, effects: list[Effect]) -> None:
         config, expected = self._config, 0
         observed = self._topics[arrival.event.topic].estimator.observed
-        for number in arrival.missing():
+        for number in arrival.missing()[:AT_ONCE]:
             generation = arrival.generations.get(number)
             need, held = (ANY, b"") if generation is None else (generation.need, b"")
             if config.style != "need" and not config.coded:
@@ -477,27 +477,8 @@ class CodedNode:
                             effects.append(Send(peer, Piece(data, self._me)))
             case "push-pull":
                 self._send_adverts(event.topic, [event], now, effects)
-            case "pull" | "need":
-                self._advertise_later(event, now, effects)
-            case "none":
-                pass
-
-    def _advertise_later(self, event: EventKey, now: Micros, effects: list[Effect]) -> None:
-        if self._config.fan_in > 0:
-            self._adverts[event] = self._config.fan_in
-            if not self._advert_timer:
-                self._advert_timer = True
-                effects.append(SetTimer("advert", Micros(now + self._config.advert_every_us)))
-
-    def _advertise(self, now: Micros, effects: list[Effect]) -> None:
-        """Each event is advertised `fan_in` times; how long its rows are kept is another matter (T7, T8)."""
-        self._advert_timer = False
-        for topic in {event.topic: None for event in self._adverts}:
-            self._send_adverts(topic, [event for event in self._adverts if event.topic == topic][::-1], now, effects)
-        self._adverts = {event: left - 1 for event, left in self._adverts.items() if left > 1}
-        if self._adverts:
-            self._advert_timer = True
-            effects.append(SetTimer("advert", Micros(now + self._config.advert_every_us)))
+            case "pull" | "need" | "none":
+                self._adverts.later(event, now, effects)
 
     def _send_adverts(self, topic: Topic, events: list[EventKey], now: Micros, effects: list[Effect]) -> None:
         membership = self._topics.get(topic)
@@ -544,9 +525,10 @@ class CodedNode:
 
     def _fired(self, key: str, now: Micros, effects: list[Effect]) -> None:
         if key == "advert":
-            self._advertise(now, effects)
+            for topic, events in self._adverts.turn(now, effects).items():
+                self._send_adverts(topic, events, now, effects)
         elif key == "sweep":
-            self._sweep_timer = False
+            self._sweep_at = None
             if self._arrivals.sweep(now):
                 effects.append(PERSIST)
             self._set_sweep(effects)
@@ -555,21 +537,23 @@ class CodedNode:
             arrival = self._arrivals.live.get(event_of(name))
             if arrival is None:
                 return
-            if kind == "ask":
+            if arrival.event in self._arrivals.kept and now - arrival.last_rx >= self._config.quiet_us:
+                effects.append(PERSIST)  # our own, and the broker has not brought it back
+                self._deliver(self._arrivals.kept[arrival.event][1], 0, now, effects)
+            elif kind == "ask":
                 self._tick(arrival, now, effects)
             else:
                 self._give_up(arrival, "not complete by its deadline", now, effects)
 
     def _wake(self, now: Micros, effects: list[Effect]) -> None:
         """Timers and subscriptions did not survive; the events did."""
-        self._advert_timer = self._sweep_timer = False
+        self._sweep_at = None
         effects += [Join(topic) for topic in self._subscribed]
         for event, arrival in self._arrivals.live.items():
             effects.append(SetTimer(timer_of("deadline", event), Micros(arrival.first_seen + self._config.deadline_us)))
             if self._config.style == "need":
                 effects.append(SetTimer(timer_of("ask", event), Micros(now + self._quiet())))
-        for event in list(self._adverts):
-            self._advertise_later(event, now, effects)
+        self._adverts.wake(now, effects)
         self._set_sweep(effects)
 
     # -- durability
@@ -580,7 +564,7 @@ class CodedNode:
             "sequences": list(self._sequences.items()),
             "topics": [[topic, m.since, list(m.heads.items()), list(m.banned)] for topic, m in self._topics.items()],
             "arrivals": self._arrivals.snapshot(),
-            "adverts": [[*msgspec.to_builtins(event), left] for event, left in self._adverts.items()],
+            "adverts": [[*msgspec.to_builtins(event), left] for event, left in self._adverts.left.items()],
         }
 
     def restore(self, snapshot: Any) -> None:
@@ -590,7 +574,7 @@ class CodedNode:
             membership = self._membership(topic)
             membership.since, membership.heads, membership.banned = since, dict(heads), dict.fromkeys(banned)
         self._arrivals.restore(snapshot["arrivals"])
-        self._adverts = {EventKey(*event): left for *event, left in snapshot["adverts"]}
+        self._adverts.left = {EventKey(*event): left for *event, left in snapshot["adverts"]}
 
     def _count(self, what: str) -> None:
         self.counters[what] = self.counters.get(what, 0) + 1

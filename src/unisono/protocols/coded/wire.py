@@ -25,6 +25,8 @@ ROWS_MAX = 255
 PACKET_BYTES = 1472
 """An Ethernet frame's worth of UDP payload."""
 DIGEST_BYTES = 16
+ENVELOPE_BYTES = 3
+"""At the start of generation 0: flags u8, number of generations u16."""
 
 _HEADER = struct.Struct(">HBBIQQHBHI16s")
 _CHECK = struct.Struct(">I")

@@ -1,0 +1,564 @@
+"""The coded node alone on a bench: delivery, asking, serving, adverts, deadlines, bounds."""
+
+import pickle
+
+import pytest
+from msgspec.structs import replace
+
+from tests.coded.bench import PUBLISHER, TOPIC, Bench, direct, key_of, opened, publication
+from unisono.errors import MisuseError
+from unisono.machine import (
+    Accepted,
+    Broadcast,
+    Deliver,
+    Gap,
+    Heard,
+    Publish,
+    Refuse,
+    Refused,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from unisono.model.ids import Address, Topic
+from unisono.protocols.coded.config import CodedConfig, local, planet, region
+from unisono.protocols.coded.messages import Advert, Adverts, Ask, Hello, Members, Nothing, Observed, Piece, Seen
+from unisono.protocols.coded.wire import publisher_id, shape
+
+CONTENT = bytes(range(256)) * 40  # 10 240 bytes: 8 rows
+N = shape(len(CONTENT) + 3)[0]
+PEERS = tuple(Address(f"peer{i}") for i in range(5))
+ASKING = CodedConfig(seeds=PEERS)
+
+
+def test_an_event_is_delivered_when_its_rank_is_full() -> None:
+    bench = Bench()
+    packets = publication(CONTENT)[0]
+    assert len(packets) == N + 2
+    for data in packets[: N - 1]:
+        bench.give(direct(data))
+    assert bench.heard == []
+    bench.give(direct(packets[-1]))  # a combination stands in for the row that is missing
+    assert bench.heard == [CONTENT]
+
+
+def test_repeated_packets_are_no_event() -> None:  # T5: rank, not count
+    bench = Bench()
+    packets = publication(CONTENT)[0]
+    for data in [packets[0]] * N + [packets[-1]] * N:
+        bench.give(direct(data))
+    assert bench.heard == []
+    assert bench.node.counters["useless"] == 2 * N - 2
+
+
+def test_a_late_packet_does_not_notify_again() -> None:  # T6, J4
+    bench = Bench()
+    packets = publication(CONTENT)[0]
+    for data in packets + packets:
+        bench.give(direct(data))
+    bench.wait(bench.config.keep_us)
+    for data in packets:
+        bench.give(direct(data))
+    assert bench.heard == [CONTENT]
+    assert bench.node.counters["after the end"] > N
+
+
+def test_a_restart_from_the_log_remembers_what_was_delivered_and_what_was_not() -> None:
+    bench = Bench()
+    first, second = publication(CONTENT, count=2)
+    for data in first + second[: N - 1]:
+        bench.give(direct(data))
+    bench.restart()
+    for data in first:
+        bench.give(direct(data))
+    assert bench.heard == [CONTENT]
+    bench.give(direct(second[N - 1]))
+    assert bench.heard == [CONTENT, CONTENT]
+
+
+def test_a_snapshot_is_as_good_as_the_log() -> None:
+    bench = Bench(ASKING)
+    first, second = publication(CONTENT, count=2)
+    for data in first + second[: N - 1]:
+        bench.give(direct(data))
+    bench.give(Publish(TOPIC, b"mine"))
+    snapshot = pickle.loads(pickle.dumps(bench.node.snapshot()))
+    again = Bench(ASKING, topics=())
+    again.node.restore(snapshot)
+    assert again.node.snapshot() == snapshot
+    again.give(direct(second[N - 1]))
+    assert again.heard == [CONTENT]
+    again.give(Publish(TOPIC, b"mine too"))
+    pieces = [b.message.data for b in again.broadcasts if isinstance(b.message, Piece)]
+    assert {opened(data).sequence for data in pieces} == {2}
+
+
+def test_the_same_inputs_make_the_same_effects() -> None:
+    a, b = Bench(ASKING), Bench(ASKING)
+    for data in publication(CONTENT)[0][: N - 1]:
+        assert a.give(direct(data)) == b.give(direct(data))
+        b.node = pickle.loads(pickle.dumps(b.node))
+    a.wait(10_000_000)
+    b.wait(10_000_000)
+    assert a.sent == b.sent
+    assert a.gaps == b.gaps != []
+
+
+def test_large_events_have_several_generations() -> None:
+    config = CodedConfig(rows_max=4)
+    content = bytes(range(251)) * 100
+    bench = Bench(config)
+    packets = publication(content, config)[0]
+    assert len({opened(data).generation for data in packets}) == 5
+    for data in packets[::-1]:
+        bench.give(direct(data))
+    assert bench.heard == [content]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1415, 1416, 50_000, 90_000])
+def test_any_size_arrives_as_it_was(size: int) -> None:
+    bench = Bench()
+    content = bytes(i * 7 % 256 for i in range(size))
+    for data in publication(content)[0]:
+        bench.give(direct(data))
+    assert bench.heard == [content]
+
+
+def test_an_event_too_large_is_refused_and_takes_no_number() -> None:
+    bench = Bench(CodedConfig(event_bytes_max=100))
+    effects = bench.give(Publish(TOPIC, bytes(101), request=4))
+    assert [type(e.item) for e in effects if isinstance(e, Deliver)] == [Refused]
+    effects = bench.give(Publish(TOPIC, bytes(100), request=5))
+    assert Deliver(Accepted(5)) in effects
+    assert {opened(b.message.data).sequence for b in bench.broadcasts if isinstance(b.message, Piece)} == {1}
+
+
+def test_a_subscribed_publisher_hears_itself_once() -> None:
+    bench = Bench()
+    bench.give(Publish(TOPIC, CONTENT))
+    for broadcast in list(bench.broadcasts):
+        bench.give(Heard(TOPIC, broadcast.message, broadcast.control))
+    assert bench.heard == [CONTENT]
+
+
+def test_plain_publishers_and_notices_from_beneath_pass_through() -> None:
+    bench = Bench()
+    bench.give(Heard(TOPIC, "not ours"))
+    bench.give(Gap(TOPIC, 1, 2, "beneath"))
+    assert bench.heard == ["not ours"]
+    assert bench.gaps == [Gap(TOPIC, 1, 2, "beneath")]
+    assert isinstance(bench.give(object())[0], Refuse)
+
+
+# -- asking
+
+
+def lacking(count: int, config: CodedConfig = ASKING) -> Bench:
+    """A node that misses `count` rows of an event."""
+    bench = Bench(config)
+    for data in publication(CONTENT, config)[0][: N - count]:
+        bench.give(direct(data))
+    return bench
+
+
+def test_the_incomplete_node_asks_for_what_it_lacks_after_a_silence() -> None:
+    bench = lacking(3)
+    bench.wait(ASKING.quiet_us - 1)
+    assert bench.asks() == []
+    bench.wait(ASKING.quiet_us)
+    [(to, ask)] = bench.asks()
+    assert to in PEERS
+    assert (ask.event, ask.generation, ask.need) == (key_of(1), 0, 3)
+
+
+def test_it_asks_again_in_every_tau_until_the_deadline_and_then_says_gap() -> None:
+    bench = lacking(3)
+    bench.wait(20_000_000)
+    expected = ASKING.deadline_us // ASKING.ask_every_us
+    assert expected - 2 <= len(bench.asks()) <= expected + 1
+    assert {to for to, _ in bench.asks()} == {*PEERS}
+    [gap] = bench.gaps
+    assert (gap.topic, gap.first, gap.last) == (TOPIC, 1, 1)
+    assert "5 of 8 packets" in gap.reason
+    assert bench.node.counters["gaps"] == 1
+
+
+def test_nothing_is_asked_or_announced_after_the_end() -> None:  # J7
+    bench = Bench(replace(ASKING, fan_in=0))
+    for data in publication(CONTENT)[0]:
+        bench.give(direct(data))
+    bench.sent.clear()
+    bench.wait(60_000_000)
+    assert bench.sent == []
+    assert bench.gaps == []
+    assert bench.timers == {}
+
+
+def test_who_has_nothing_is_followed_by_another_at_once() -> None:
+    bench = lacking(3)
+    bench.wait(30_000)
+    for _ in range(4):
+        to, ask = bench.asks()[-1]
+        bench.give(Nothing(to, ask.event, ask.generation))
+    assert len({to for to, _ in bench.asks()}) == 5
+    bench.give(Nothing(bench.asks()[-1][0], key_of(1), 0))
+    assert len(bench.asks()) == 5
+
+
+def test_a_number_that_was_skipped_is_asked_for() -> None:
+    bench = Bench(ASKING)
+    events = publication(CONTENT, count=4)
+    for data in events[0] + events[3]:
+        bench.give(direct(data))
+    bench.wait(40_000)
+    assert {ask.event.sequence for _, ask in bench.asks()} == {2, 3}
+    bench.wait(20_000_000)
+    assert sorted(gap.first for gap in bench.gaps) == [2, 3]
+
+
+def test_what_was_published_before_the_first_event_heard_is_not_owed() -> None:
+    bench = Bench(ASKING)
+    for data in publication(CONTENT, count=4)[3]:
+        bench.give(direct(data))
+    bench.wait(40_000)
+    assert bench.asks() == []
+
+
+def test_a_long_silence_is_one_gap_not_a_thousand_questions() -> None:
+    bench = Bench(replace(ASKING, behind_max=2))
+    events = publication(b"x", count=9)
+    for data in events[0] + events[8]:
+        bench.give(direct(data))
+    assert [(gap.first, gap.last) for gap in bench.gaps] == [(2, 6)]
+    bench.wait(40_000)
+    assert {ask.event.sequence for _, ask in bench.asks()} == {7, 8}
+
+
+# -- serving
+
+
+def holder(config: CodedConfig = CodedConfig()) -> Bench:
+    bench = Bench(config)
+    for data in publication(CONTENT, config)[0]:
+        bench.give(direct(data))
+    bench.sent.clear()
+    return bench
+
+
+def answer(bench: Bench, ask: Ask) -> list[bytes]:
+    return [e.message.data for e in bench.give(ask) if isinstance(e, Send) and isinstance(e.message, Piece)]
+
+
+@pytest.mark.parametrize("need", [1, 3, N])
+def test_an_answer_has_what_is_needed_and_one_more(need: int) -> None:  # J5
+    assert len(answer(holder(), Ask(PEERS[0], key_of(1), 0, need))) == need + 1
+
+
+def test_a_peer_gets_no_more_than_its_share_in_a_tau() -> None:  # J5
+    bench = holder()
+    ask = Ask(PEERS[0], key_of(1), 0, N)
+    assert [len(answer(bench, ask)) for _ in range(3)] == [N + 1, 3, 0]
+    assert len(answer(bench, Ask(PEERS[1], key_of(1), 0, N))) == N + 1
+    bench.wait(bench.config.ask_every_us)
+    assert len(answer(bench, ask)) == N + 1
+
+
+def test_an_incomplete_node_serves_what_it_has() -> None:
+    giver, taker = Bench(), Bench()
+    packets = publication(CONTENT)[0]
+    for data in packets[:5]:
+        giver.give(direct(data))
+    for data in packets[5:N]:
+        taker.give(direct(data))
+    for data in answer(giver, Ask(Address("taker"), key_of(1), 0, 5)):
+        taker.give(Piece(data, giver.me))
+    assert taker.heard == [CONTENT]
+
+
+def test_a_holder_of_plain_rows_sends_just_the_missing_ones() -> None:
+    bench = lacking(3)
+    bench.wait(40_000)
+    [(_, ask)] = bench.asks()
+    pieces = [opened(data) for data in answer(holder(), ask)]
+    plain = [p for p in pieces if p.coefficients.count(0) == N - 1]
+    assert len(plain) == 3
+    for data in answer(holder(), ask)[:3]:
+        bench.give(Piece(data, PEERS[0]))
+    assert bench.heard == [CONTENT]
+
+
+def test_who_knows_nothing_says_so() -> None:
+    bench = Bench()
+    [send] = [e for e in bench.give(Ask(PEERS[0], key_of(9), 0, 3)) if isinstance(e, Send)]
+    assert send == Send(PEERS[0], Nothing(bench.me, key_of(9), 0))
+
+
+@pytest.mark.parametrize("need", [0, -1, 256])
+def test_an_impossible_need_is_refused(need: int) -> None:
+    assert [type(e) for e in holder().give(Ask(PEERS[0], key_of(1), 0, need))] == [Refuse]
+
+
+def test_a_question_about_a_foreign_topic_is_refused() -> None:
+    effects = holder().give(Ask(PEERS[0], key_of(1, topic=Topic(99)), 0, 1))
+    assert [type(e) for e in effects] == [Refuse]
+
+
+# -- adverts and retention
+
+
+def test_an_event_is_advertised_fan_in_times_and_served_longer() -> None:  # T7, T8
+    bench = holder(replace(ASKING, fan_in=2))
+    bench.wait(2 * bench.config.advert_every_us)
+    adverts = [s.message for s in bench.sent if isinstance(s.message, Adverts)]
+    assert [[e.event for e in a.entries] for a in adverts] == [[key_of(1)]] * 2
+    bench.wait(bench.config.keep_us - 2 * bench.config.advert_every_us - 1)
+    assert len([s for s in bench.sent if isinstance(s.message, Adverts)]) == 2
+    assert len(answer(bench, Ask(PEERS[0], key_of(1), 0, 2))) == 3
+    bench.wait(2)
+    assert answer(bench, Ask(PEERS[1], key_of(1), 0, 2)) == []
+
+
+def test_rows_must_be_kept_longer_than_they_are_advertised() -> None:  # T8
+    with pytest.raises(MisuseError, match="could not be served"):
+        CodedConfig(fan_in=3, advert_every_us=1_500_000, keep_us=4_800_000)
+    assert CodedConfig(fan_in=3, advert_every_us=1_500_000, keep_us=5_000_000).advert_life_us == 4_500_000
+
+
+def test_an_advert_of_an_unknown_event_is_answered_by_a_question() -> None:
+    bench = Bench(ASKING)
+    bench.give(Adverts(PEERS[3], TOPIC, (Advert(key_of(5), 0),)))
+    [(to, ask)] = bench.asks()
+    assert (to, ask.event, ask.generation, ask.need) == (PEERS[3], key_of(5), 0, 255)
+
+
+def test_an_event_older_than_the_subscription_is_not_asked_for() -> None:
+    bench = Bench(ASKING)
+    bench.wait(500)
+    bench.give(Adverts(PEERS[3], TOPIC, (Advert(key_of(5), 501),)))
+    assert bench.asks() == []
+    bench.give(Adverts(PEERS[3], TOPIC, (Advert(key_of(6), 500),)))
+    assert len(bench.asks()) == 1
+
+
+def test_adverts_on_the_topic_reach_those_who_heard_nothing() -> None:
+    publisher = Bench(CodedConfig(), me=PUBLISHER, topics=())
+    publisher.give(Publish(TOPIC, CONTENT))
+    publisher.broadcasts.clear()
+    publisher.wait(publisher.config.advert_every_us)
+    [news] = publisher.broadcasts
+    assert news.control
+    bench = Bench()
+    bench.now = publisher.now
+    bench.give(Heard(TOPIC, replace(news.message, entries=tuple(replace(e, age_us=0) for e in news.message.entries))))
+    assert [to for to, _ in bench.asks()] == [PUBLISHER]
+
+
+# -- the styles of the thesis
+
+
+def style(name: str, **more) -> CodedConfig:
+    return CodedConfig(style=name, seeds=PEERS, fanout=3, **more)
+
+
+def test_push_sends_the_redundancy_or_in_plain_mode_the_event() -> None:
+    def pushed(coded: bool) -> list[Send]:
+        bench = Bench(style("push", coded=coded))
+        for data in publication(CONTENT)[0]:
+            bench.give(direct(data))
+        return bench.sent
+
+    assert len(pushed(True)) == 3 * 2
+    assert len(pushed(False)) == 3 * N
+    assert len({send.to for send in pushed(True)}) == 3
+
+
+@pytest.mark.parametrize(("name", "at_once"), [("push-pull", 3), ("pull", 0)])
+def test_push_pull_tells_at_once_and_pull_in_time(name: str, at_once: int) -> None:
+    bench = Bench(style(name))
+    for data in publication(CONTENT)[0]:
+        bench.give(direct(data))
+    assert len([s for s in bench.sent if isinstance(s.message, Adverts)]) == at_once
+    bench.wait(bench.config.advert_every_us)
+    assert len([s for s in bench.sent if isinstance(s.message, Adverts)]) == 3
+
+
+def test_a_plain_style_asks_for_the_whole_event() -> None:
+    bench = lacking(3, style("push-pull", coded=False))
+    bench.give(Adverts(PEERS[0], TOPIC, (Advert(key_of(1), 0),)))
+    [(_, ask)] = bench.asks()
+    assert len(answer(holder(style("push-pull", coded=False)), ask)) == N
+
+
+def test_only_need_asks_unprompted() -> None:
+    bench = lacking(3, style("pull"))
+    bench.wait(1_000_000)
+    assert bench.asks() == []
+
+
+@pytest.mark.parametrize(("extra", "copies"), [(3, 1), (N, 2), (2 * N + 1, 3)])
+def test_plain_extras_are_copies_round_and_round(extra: int, copies: int) -> None:  # T10: defined for a > n too
+    packets = publication(CONTENT, CodedConfig(coded=False, redundancy=extra))[0]
+    assert len(packets) == N + extra
+    assert max(packets.count(data) for data in packets) in (copies, copies + 1)
+    assert min(packets.count(data) for data in packets) >= copies - (extra < N)
+
+
+# -- members
+
+
+def test_a_view_is_bounded_and_never_contains_its_owner() -> None:
+    bench = Bench(CodedConfig(view_max=4))
+    for i in range(50):
+        bench.give(Heard(TOPIC, Hello(Address(f"n{i}"), TOPIC)))
+    bench.give(Heard(TOPIC, Hello(bench.me, TOPIC)))
+    bench.give(Members(PEERS[0], TOPIC, tuple(Seen(a, 1) for a in (*PEERS, bench.me))))
+    view = bench.node._topics[TOPIC].view
+    assert len(view) == 4
+    assert bench.me not in view
+
+
+def test_a_newcomer_is_told_about_members() -> None:
+    bench = Bench(ASKING)
+    effects = bench.give(Heard(TOPIC, Hello(Address("new"), TOPIC)))
+    told = [e.message for e in effects if isinstance(e, Send)]
+    assert all(isinstance(m, Members) and len(m.peers) == 5 for m in told)
+    newcomer = Bench(me="new")
+    for message in told:
+        newcomer.give(message)
+    assert len(newcomer.node._topics[TOPIC].view) == (5 if told else 0)
+    assert Address("new") in bench.node._topics[TOPIC].view
+
+
+def test_polarized_partners_are_near_and_serve() -> None:
+    def nearest(polarized: bool) -> int:
+        bench = Bench(CodedConfig(polarized=polarized))
+        bench.give(Members(PEERS[0], TOPIC, tuple(Seen(Address(f"n{depth}"), depth) for depth in range(5))))
+        bench.give(Members(PEERS[0], TOPIC, tuple(Seen(Address(f"n{depth}"), depth) for depth in range(5, 10))))
+        view = bench.node._topics[TOPIC].view
+        return sum(int(view.draw(1, polarized)[0][1:]) for _ in range(400))
+
+    assert nearest(True) < 0.7 * nearest(False)
+
+
+def test_a_peer_that_does_not_answer_loses_its_weight() -> None:
+    view = Bench(ASKING).node._topics[TOPIC].view
+    for _ in range(40):
+        view.learn(PEERS[0], 5, 0)
+        view.learn(PEERS[1], 5, 5)
+    drawn = [view.draw(1, True)[0] for _ in range(300)]
+    assert drawn.count(PEERS[0]) == 0
+    assert drawn.count(PEERS[1]) > 100
+
+
+# -- adaptive redundancy
+
+
+def test_redundancy_follows_what_receivers_report() -> None:
+    config = CodedConfig(adaptive=True, redundancy=2, redundancy_max=16)
+    bench = Bench(config, me=PUBLISHER)
+
+    def extras() -> int:
+        bench.broadcasts.clear()
+        bench.give(Publish(TOPIC, CONTENT))
+        return sum(isinstance(b.message, Piece) for b in bench.broadcasts) - N
+
+    assert extras() == 2
+    for i in range(20):
+        bench.give(Ask(Address(f"r{i}"), key_of(1), 0, 1, b"", Observed(0.2, 0.1)))
+    assert extras() > 8
+    for i in range(20):
+        bench.give(Ask(Address(f"r{i}"), key_of(1), 0, 1, b"", Observed(0.0, 0.0)))
+    assert extras() == 2
+
+
+def test_a_receiver_sees_the_loss_of_the_publishers_path() -> None:
+    bench = Bench(replace(ASKING, style="none", deadline_us=10))
+    for packets in publication(CONTENT, CodedConfig(redundancy=N), count=300):
+        kept = [data for i, data in enumerate(packets) if i >= N or i % 8 not in (2, 3)]
+        for data in kept:
+            bench.give(direct(data))
+    observed = bench.node._topics[TOPIC].estimator.observed
+    assert observed.loss == pytest.approx(2 / N, rel=0.02)
+    assert observed.loss / observed.runs == pytest.approx(2, rel=0.02)
+
+
+# -- bounds
+
+
+def test_one_publisher_cannot_evict_the_others() -> None:
+    bench = Bench(replace(ASKING, live_max=20, live_per_publisher_max=5))
+    for data in publication(CONTENT)[0][:2]:
+        bench.give(direct(data))
+    for packets in publication(CONTENT, me=Address("flood"), count=40):
+        bench.give(direct(packets[0]))
+    live = list(bench.node._arrivals.live)
+    assert key_of(1) in live
+    assert len(live) == 6
+    assert all(publisher_id(Address("flood")).to_bytes(8, "big").hex() in gap.reason for gap in bench.gaps)
+
+
+def test_the_emptiest_and_oldest_goes_first_and_says_gap() -> None:
+    bench = Bench(replace(ASKING, style="none", live_max=3))
+    events = publication(CONTENT, count=4)
+    for sequence, rows in ((1, 4), (2, 2), (3, 2)):
+        for data in events[sequence - 1][:rows]:
+            bench.give(direct(data))
+        bench.wait(10)
+    bench.give(direct(events[3][0]))
+    assert [gap.first for gap in bench.gaps] == [2]
+    for data in events[1]:
+        bench.give(direct(data))
+    assert bench.heard == []  # after its gap it does not come
+
+
+def test_complete_events_are_kept_within_a_bound() -> None:
+    bench = Bench(CodedConfig(kept_max=5))
+    for packets in publication(CONTENT, count=20):
+        for data in packets:
+            bench.give(direct(data))
+    assert len(bench.heard) == 20
+    assert len(bench.node._arrivals.kept) == 5
+
+
+def test_everything_is_forgotten_in_time() -> None:
+    bench = Bench()
+    for packets in publication(CONTENT, count=20):
+        for data in packets:
+            bench.give(direct(data))
+    bench.wait(2 * bench.config.keep_us)
+    assert len(bench.node._arrivals.kept) == len(bench.node._arrivals.finished) == 0
+    assert bench.timers == {}
+
+
+def test_leaving_a_topic_ends_its_events_quietly() -> None:
+    bench = lacking(3)
+    bench.give(Unsubscribe((TOPIC,)))
+    bench.wait(60_000_000)
+    assert bench.gaps == []
+    bench.give(direct(publication(CONTENT)[0][0]))
+    assert bench.node.counters["foreign topic"] == 1
+
+
+def test_a_question_under_way_when_the_topic_is_left_finds_nobody() -> None:
+    bench = holder()
+    bench.give(Unsubscribe((TOPIC,)))
+    assert [type(e) for e in bench.give(Ask(PEERS[0], key_of(1), 0, 1))] == [Refuse]
+    bench.give(Subscribe((TOPIC,)))
+    assert len(answer(bench, Ask(PEERS[0], key_of(1), 0, 1))) == 2
+
+
+def test_the_presets_are_valid_and_differ() -> None:
+    assert local().ask_every_us < region().ask_every_us < planet().ask_every_us
+
+
+@pytest.mark.parametrize("wrong", [{"rows_max": 0}, {"rows_max": 256}, {"fanout": 0}, {"packet_bytes": 100}])
+def test_impossible_configs_are_misuse(wrong: dict[str, int]) -> None:
+    with pytest.raises(MisuseError):
+        CodedConfig(**wrong)
+
+
+def test_a_publisher_announces_itself_again_and_again_but_rarely() -> None:
+    bench = Bench(me=PUBLISHER, topics=())
+    for _ in range(20):
+        bench.give(Publish(TOPIC, b"x"))
+    assert sum(isinstance(b, Broadcast) and isinstance(b.message, Hello) for b in bench.broadcasts) == 5
