@@ -4,18 +4,27 @@ import pytest
 
 from tests.machine.toys import Counting
 from unisono.errors import InvariantError
-from unisono.machine import Broadcast, Machine, Publish, Restarted, Send
+from unisono.machine import Broadcast, Fired, Machine, Publish, Restarted, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.sim.faults import Crash, schedule_faults
 from unisono.sim.links import LinkSpec, Loss, Uniform
 from unisono.sim.spec import Span
 from unisono.sim.world import World
-from unisono.structures.sessions import BroadcastsDone, Frame, Handled, LinkFree, LinkFull, Sessions, SessionsConfig
+from unisono.structures.sessions import (
+    BroadcastsDone,
+    Frame,
+    Handled,
+    LinkFree,
+    LinkFull,
+    Reconnected,
+    Sessions,
+    SessionsConfig,
+)
 
 A, B, T = Address("a"), Address("b"), Topic(0)
 BAD_LINK = LinkSpec(Uniform(Span(100), Span(300_000)), fifo=False, loss=Loss(0.2, 3.0), duplicate=0.2)
-CONFIG = SessionsConfig(resend_after_us=Micros(100_000), resend_frames_max=4)
+CONFIG = SessionsConfig(resend_after_us=Micros(100_000), window_frames_max=4)
 
 
 def two_ends(world: World, snapshot_every: int = 0) -> None:
@@ -123,3 +132,36 @@ def test_a_frame_out_of_turn_is_asked_for_again_and_not_kept() -> None:
     assert machine.handle(Frame(B, 1, 10), Micros(3)) == [Send(B, Handled(A, 2))]
     assert isinstance(machine.inside, Counting)
     assert machine.inside.received == [10, 20]
+
+
+def test_a_peer_that_comes_back_is_fed_by_its_acknowledgements_a_window_at_a_time() -> None:
+    machine = Sessions(Counting(B), A, (B,), int, int, SessionsConfig(window_frames_max=4))
+
+    def frames(message: object) -> list[int]:
+        effects = machine.handle(message, Micros(0))
+        return [e.message.number for e in effects if isinstance(e, Send) and isinstance(e.message, Frame)]
+
+    left = [number for n in range(10) for number in frames(Publish(T, n))]
+    assert left == [1, 2, 3, 4]
+    assert frames(Handled(B, 0, resend=True)) == [1, 2, 3, 4]
+    assert frames(Handled(B, 0, resend=True)) == [], "the same question twice is one question"
+    assert frames(Handled(B, 3)) == [5, 6, 7]
+    assert frames(Handled(B, 7)) == [8, 9, 10]
+    assert frames(Handled(B, 10)) == []
+    assert frames(Publish(T, 11)) == [11]
+
+
+def test_the_timer_sends_again_only_when_acknowledgements_have_stopped() -> None:
+    machine = Sessions(Counting(B), A, (B,), int, int)
+    for n in range(3):
+        machine.handle(Publish(T, n), Micros(0))
+
+    def frames(message: object) -> list[int]:
+        effects = machine.handle(message, Micros(0))
+        return [e.message.number for e in effects if isinstance(e, Send) and isinstance(e.message, Frame)]
+
+    frames(Handled(B, 1))
+    assert frames(Fired("session b")) == []
+    assert frames(Fired("session b")) == [2, 3]
+    frames(Handled(B, 2))
+    assert frames(Reconnected(B)) == [3], "a new connection does not wait"

@@ -8,14 +8,13 @@ import pytest
 
 from tests.runtime.toy import Add, Adder, Inputs, Seen, Toys, until
 from unisono.errors import PeerError, UnisonoError
-from unisono.machine import Fired
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.runtime.frames import Codec, Hello, Letter, encode_frame
 from unisono.runtime.host import Host
 from unisono.runtime.links import Links, LinksConfig
 from unisono.runtime.wal import Log, LogConfig
-from unisono.structures.sessions import Frame, Handled, Sessions, SessionsConfig
+from unisono.structures.sessions import Frame, Handled, Reconnected, Sessions, SessionsConfig
 
 CHILD, PARENT = Address("child"), Address("parent")
 CODEC = Codec(Frame[Toys] | Handled | Add)
@@ -49,7 +48,7 @@ class Party:
         self.links.attach(me, self.host)
 
     def _up(self, hello: Hello) -> None:
-        self.host.post(Fired(f"session {self.peer}"))
+        self.host.post(Reconnected(self.peer))
 
     async def stop(self) -> None:
         await self.links.close()

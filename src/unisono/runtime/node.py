@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from unisono.errors import MisuseError, UnisonoError
-from unisono.machine import Broadcast, Fired
+from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, Sequencing
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.interest import covers
@@ -39,7 +39,7 @@ from unisono.runtime.journal import JournalFile, Level
 from unisono.runtime.links import Links, LinksConfig, owner
 from unisono.runtime.security import client_context, same_token, server_context, token_of
 from unisono.runtime.wal import Log, LogConfig
-from unisono.structures.sessions import BroadcastsDone, Sessions
+from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -333,7 +333,7 @@ class Node:
             if lease is not None:
                 lease.cancel()
             if hello.kind == "node" and self.host is not None:
-                self.host.post(Fired(f"session {address}"))
+                self.host.post(Reconnected(address))
 
     def _down(self, hello: Hello, error: UnisonoError | None) -> None:
         if error is not None:

@@ -11,6 +11,7 @@ advice to refuse new work at the edge, since what has been numbered can no longe
 """
 
 from collections import deque
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -60,6 +61,12 @@ class BroadcastsDone(Struct, frozen=True, tag=True):
     count: int
 
 
+class Reconnected(Struct, frozen=True, tag=True):
+    """From the driver: the connection to `peer` is new, and what was under way on the old one may be lost."""
+
+    peer: Address
+
+
 class LinkFull(Struct, frozen=True, tag=True):
     """To the machine inside: the outbox towards `peer` is at its bound."""
 
@@ -77,8 +84,9 @@ class SessionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     resend_after_us: Micros = Micros(400 * MILLISECOND)
     """Unacknowledged frames leave again after this; a little over the longest round trip."""
-    resend_frames_max: int = 256
-    """How many frames one resend may burst; the rest follows on the next acknowledgement."""
+    window_frames_max: int = 8_192
+    """Frames under way and not acknowledged; later ones wait in the outbox for acknowledgements, so that a peer that
+    comes back after a long time is fed as fast as it handles. Throughput is at most this per round trip."""
     outbox_max: int = 100_000
     """Frames per peer before the machine inside is told to refuse work; about 100 bytes each."""
 
@@ -86,13 +94,21 @@ class SessionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class _Link:
     """Both directions of one session."""
 
-    __slots__ = ("full", "handled", "outbox", "sent")
+    __slots__ = ("checked", "flown", "full", "handled", "outbox", "rewound", "sent")
 
     def __init__(self) -> None:
         self.sent = 0  # number of the last frame ever put into the outbox
         self.handled = 0  # number of the last frame of the peer we handled
         self.outbox: deque[Any] = deque()  # messages sent - len(outbox) + 1 .. sent
         self.full = False
+        # What follows is not durable: a restart sends the outbox again.
+        self.flown = 0  # number of the last frame that left, counting from the last time we went back
+        self.checked = 0  # what was acknowledged when the timer was set
+        self.rewound = -1  # what was acknowledged when we last went back; asking twice for the same is asking once
+
+    @property
+    def acknowledged(self) -> int:
+        return self.sent - len(self.outbox)
 
 
 class Sessions:
@@ -129,7 +145,11 @@ class Sessions:
                     self._broadcasts.popleft()
                 return [PERSIST]
             case Fired(key=key) if key.startswith("session "):
-                return self._resend(Address(key.removeprefix("session ")), now)
+                return self._check(Address(key.removeprefix("session ")), now)
+            case Reconnected(peer=peer):
+                if peer not in self._links:
+                    return [Refuse(f"{peer} holds no session with {self._me}")]
+                return self._resend(peer, now)
             case Restarted():
                 again: list[Effect] = list(self._broadcasts)
                 for peer in self._links:
@@ -153,29 +173,46 @@ class Sessions:
         link = self._links.get(peer)
         if link is None or upto > link.sent:
             return [Refuse(f"{peer} acknowledges frame {upto} that was never sent to it")]
-        fresh = upto - (link.sent - len(link.outbox))
+        fresh = upto - link.acknowledged
         effects: list[Effect] = [PERSIST] if fresh > 0 else []
         for _ in range(fresh):
             link.outbox.popleft()
         if link.full and len(link.outbox) <= self._config.outbox_max // 2:
             link.full = False
             effects += self._wrap(self.inside.handle(LinkFree(peer), now), now, persist=False)
-        if resend:
-            effects += self._resend(peer, now)
-        return effects
+        if resend and link.rewound != link.acknowledged:
+            return effects + self._resend(peer, now)
+        return effects + self._fly(peer, link)
+
+    def _check(self, peer: Address, now: Micros) -> list[Effect]:
+        """The timer: what is under way leaves again, unless acknowledgements are still coming in."""
+        link = self._links[peer]
+        if link.outbox and link.acknowledged > link.checked:
+            return [self._timer(peer, now)]
+        return self._resend(peer, now)
 
     def _resend(self, peer: Address, now: Micros) -> list[Effect]:
+        """Goes back to the first frame that is not acknowledged."""
         link = self._links[peer]
-        first = link.sent - len(link.outbox) + 1
-        effects: list[Effect] = [
-            Send(peer, Frame(self._me, first + i, link.outbox[i]))
-            for i in range(min(len(link.outbox), self._config.resend_frames_max))
-        ]
+        link.flown = link.rewound = link.acknowledged
+        effects = self._fly(peer, link)
         if effects:
             effects.append(self._timer(peer, now))
         return effects
 
+    def _fly(self, peer: Address, link: _Link) -> list[Effect]:
+        """Sends what waits, as far as the window reaches."""
+        done = link.acknowledged
+        link.flown = max(link.flown, done)
+        first, last = link.flown + 1, min(link.sent, done + self._config.window_frames_max)
+        if first > last:
+            return []
+        link.flown = last
+        waiting = islice(link.outbox, first - done - 1, last - done)
+        return [Send(peer, Frame(self._me, first + i, message)) for i, message in enumerate(waiting)]
+
     def _timer(self, peer: Address, now: Micros) -> SetTimer:
+        self._links[peer].checked = self._links[peer].acknowledged
         return SetTimer(f"session {peer}", Micros(now + self._config.resend_after_us))
 
     def _wrap(self, inner: list[Effect], now: Micros, persist: bool) -> list[Effect]:
@@ -191,7 +228,9 @@ class Sessions:
                         idle.append(to)
                     link.sent += 1
                     link.outbox.append(message)
-                    effects.append(Send(to, Frame(self._me, link.sent, message)))
+                    if link.flown == link.sent - 1 and len(link.outbox) <= self._config.window_frames_max:
+                        link.flown = link.sent
+                        effects.append(Send(to, Frame(self._me, link.sent, message)))
                     if not link.full and len(link.outbox) >= self._config.outbox_max:
                         link.full = True
                         filled.append(to)
@@ -224,6 +263,7 @@ class Sessions:
             link = self._links.setdefault(peer, _Link())
             link.sent, link.handled, link.full = sent, handled, full
             link.outbox = deque(msgspec.msgpack.decode(outbox, type=list[self._message_type]))  # type: ignore[name-defined]
+            link.flown = link.acknowledged
         self._broadcasts = deque(
             Broadcast(topic, msgspec.msgpack.decode(message, type=self._broadcast_type), control)
             for topic, control, message in snapshot["broadcasts"]
