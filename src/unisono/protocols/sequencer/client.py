@@ -44,6 +44,8 @@ class OrderingClient:
         out: list[Effect] = []
         publisher, subscriber = self.publisher, self.subscriber
         match message:
+            case Heard(topic=topic, message=heard):
+                subscriber.heard(topic, heard, now, out)
             case Publish(topic=topic, message=event, request=request):
                 if isinstance(event, Event):
                     publisher.publish(topic, event, request, not subscriber.open, now, out)
@@ -57,8 +59,6 @@ class OrderingClient:
                     subscriber.subscribe(topics, now, out)
             case Unsubscribe(topics=topics):
                 subscriber.unsubscribe(topics, now, out)
-            case Heard(topic=topic, message=heard):
-                subscriber.heard(topic, heard, now, out)
             case Joined(topic=topic):
                 subscriber.joined(topic, now, out)
             case Taken():

@@ -83,7 +83,9 @@ class _Feed:
     """What has come in on one topic."""
 
     __slots__ = (
+        "awaited",
         "base",
+        "cleared",
         "gate",
         "head",
         "heard",
@@ -106,6 +108,8 @@ class _Feed:
         self.gate: Entries = {}
         self.items: dict[int, _Item] = {}
         self.head: _Item | None = None
+        self.cleared: _Item | None = None  # the head, if its timestamp holds nothing back any more
+        self.awaited: tuple[Address, int] | None = None  # the payload that is all the head waits for
         self.payloads: dict[tuple[Address, int], tuple[Event, Micros]] = {}
         self.lost: dict[int, None] = {}  # numbers whose payload will not come
         self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
@@ -177,6 +181,12 @@ class Subscriber:
                 self.feeds[topic] = _Feed()
                 self._unjoined[topic] = None
                 out.append(Join(topic))
+            self._examine_anew()
+
+    def _examine_anew(self) -> None:
+        """What was found to hold nothing back may do so now."""
+        for feed in self.feeds.values():
+            feed.cleared = feed.awaited = None
 
     def joined(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """The broker delivers what is published on the topic from now on."""
@@ -227,6 +237,7 @@ class Subscriber:
             out.append(Deliver(Joined(topic, answer.base)))
         self._installed.clear()
         self.joining = ()
+        self._examine_anew()
         self.hold.wake_all()
         self._process(now, out)
         self._next_request(now, out)
@@ -269,10 +280,12 @@ class Subscriber:
             return
         match message:
             case Payload():
-                self._hold_payload(topic, feed, message, now, out)
+                if not self._hold_payload(topic, feed, message, now, out):
+                    return
             case Payloads(items=items):
-                for payload in items:
-                    self._hold_payload(topic, feed, payload, now, out)
+                awaited = [self._hold_payload(topic, feed, payload, now, out) for payload in items]
+                if not any(awaited):
+                    return
             case Stamps(runs=runs):
                 for run in runs:
                     self._complete(topic, feed, run)
@@ -299,12 +312,18 @@ class Subscriber:
             self.hold.wake(topic)
             self._process(now, out)
 
-    def _hold_payload(self, topic: Topic, feed: _Feed, payload: Payload, now: Micros, out: list[Effect]) -> None:
+    def _hold_payload(self, topic: Topic, feed: _Feed, payload: Payload, now: Micros, out: list[Effect]) -> bool:
+        """Keeps it; tells whether the head of the topic has waited for it."""
         key = (payload.publisher, payload.request)
         if key in feed.skipped:
             self._late(topic, feed, key, payload.event, out)
-        elif self._room(feed, out):
-            feed.payloads[key] = (payload.event, now)
+            return False
+        if len(feed.payloads) >= self.config.buffer_max:
+            return self._room(feed, out)
+        feed.payloads[key] = (payload.event, now)
+        if "ask" not in self._timers and feed.live:
+            self._set("ask", self.config.ask_us, now, out)
+        return key == feed.awaited
 
     def _room(self, feed: _Feed, out: list[Effect]) -> bool:
         if len(feed.payloads) < self.config.buffer_max:
@@ -375,15 +394,20 @@ class Subscriber:
             if item is None or item.last < number:
                 item = feed.head = feed.items.get(number)
                 if item is None:
+                    feed.awaited = None
                     return
-            if not self._allowed(topic, feed, item):
-                return
+            if item is not feed.cleared:
+                feed.awaited = None
+                if not self._allowed(topic, feed, item):
+                    return
+                feed.cleared = item
             key = (item.publisher, item.request + number - item.first)
             payload = feed.payloads.pop(key, None)
-            if payload is None and not item.void and number not in feed.lost:
-                return
-            feed.lost.pop(number, None)
             if payload is None:
+                if not item.void and number not in feed.lost:
+                    feed.awaited = key
+                    return
+                feed.lost.pop(number, None)
                 self._skip(feed, key, number)
             if number == item.last:
                 del feed.items[item.first]
@@ -393,7 +417,8 @@ class Subscriber:
                     self.open[topic, item.first] = dict(item.missing)
                 out.append(Deliver(Heard(topic, payload[0], number=number)))
             self.hold.advance(topic, number)
-            self._discard(topic, number)
+            if self.patience is not None:
+                self.patience.discard(topic, number)
 
     def _allowed(self, topic: Topic, feed: _Feed, item: _Item) -> bool:
         feeds, local = self.feeds, self.hold.local
