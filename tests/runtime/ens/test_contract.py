@@ -285,6 +285,7 @@ def test_a_killed_broker_is_noticed_and_its_return_is_too(kind: str) -> None:
             else:
                 # "while away" may have left before we were back: then it is what the notice is about.
                 assert here.heard(Lost)
+            await publisher.flush()
             assert there.confirmed == 12
 
     run(main())

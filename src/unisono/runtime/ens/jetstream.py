@@ -84,6 +84,7 @@ class JetStreamEns:
         self._placed: dict[str, None] = {}  # topics whose stream is known to be there
         self._refused: dict[str, str] = {}  # topics for which there can be none, until the open items were told
         self._placing: asyncio.Task[None] | None = None
+        self._retrying = False  # nothing leaves until the oldest open item does
         self._ack_prefix = f"{self._client.session}.ack."
         self._ack_sid = b""
         self._consumers: dict[tuple[str, bool], _Consumer] = {}
@@ -131,7 +132,7 @@ class JetStreamEns:
         """Sends open items in order, up to the first whose stream has yet to be found or made."""
         self._flush_asked = False
         first = self._sent - self._confirmed
-        if not self._connected.is_set() or first >= len(self._outbox) or self._placing is not None:
+        if first >= len(self._outbox) or self._placing is not None or self._retrying or not self._connected.is_set():
             return
         if first == 0:
             self._ack_at = asyncio.get_running_loop().time()
@@ -189,7 +190,7 @@ class JetStreamEns:
 
     def _check_progress(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._sent > self._confirmed and now - self._ack_at > ACK_S and self._connected.is_set():
+        if self._sent > self._confirmed and now - self._ack_at > ACK_S:
             self._ack_at = now
             self._send_again()
         for consumer in list(self._consumers.values()):
@@ -204,9 +205,11 @@ class JetStreamEns:
         self._ack_at = asyncio.get_running_loop().time()
         if head.startswith(b"NATS/1.0 503"):
             # Its stream is gone or has no leader now: find or make it again, then send again from the oldest.
-            self._placed.clear()
-            self._api.forget_streams()
-            self._spawn(self._retry_soon())
+            if not self._retrying:
+                self._retrying = True
+                self._placed.clear()
+                self._api.forget_streams()
+                self._spawn(self._retry_soon())
             return
         ack = _ack_decoder.decode(payload)
         if ack.error is not None:
@@ -215,9 +218,9 @@ class JetStreamEns:
         self._acked[number] = None
 
     async def _retry_soon(self) -> None:
-        await pause_before_retry(1)
-        if self._sent > self._confirmed:
-            self._send_again()
+        await pause_before_retry(0)
+        self._retrying = False
+        self._send_again()
 
     def _confirm_acked(self) -> None:
         count = 0

@@ -16,7 +16,7 @@ _AGAIN_S = 0.1
 _SECOND_NS = 1_000_000_000
 HEARTBEAT_S = 5.0
 """An idle consumer hears from its server this often."""
-FORGET_S = 300
+FORGET_S = 30
 """A consumer whose subscriber is gone is removed by the server after this."""
 
 

@@ -40,6 +40,7 @@ class Prover:
         """Returns when every reachable server knows what we had subscribed to; TransportError if the line breaks."""
         if self._round is None:
             self._round = asyncio.create_task(self._prove(), name="nats-proof")
+            self._round.add_done_callback(_look)
         await asyncio.shield(self._round)
 
     async def _prove(self) -> None:
@@ -102,6 +103,12 @@ class Prover:
             probe.close()
         else:
             self._probes[probe.server_id] = probe
+
+
+def _look(done: asyncio.Task[None]) -> None:
+    """Whoever waited for this round may have been cancelled; its failure is nobody's then."""
+    if not done.cancelled():
+        done.exception()
 
 
 class _Probe:
