@@ -60,9 +60,10 @@ NOBODY = Address("")
 class _Item:
     """A run as far as it is known."""
 
-    __slots__ = ("entries", "first", "last", "missing", "publisher", "request", "settled", "void")
+    __slots__ = ("entries", "first", "last", "missing", "publisher", "request", "settled", "since", "void")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, now: Micros) -> None:
+        self.since = now  # when we first knew of it: its deadlines run from here
         self.first = run.first
         self.last = run.last
         self.publisher = run.publisher
@@ -131,6 +132,7 @@ class Subscriber:
         self.feeds: dict[Topic, _Feed] = {}
         """Topics subscribed to (live) and topics being joined."""
         self.seen: Entries = {}
+        self._now = Micros(0)
         self.version = 0
         self.joining: Topics = ()
         self._unjoined: dict[Topic, None] = {}  # the broker has not confirmed these yet
@@ -273,6 +275,7 @@ class Subscriber:
     # What the broker brings.
 
     def heard(self, topic: Topic, message: Any, now: Micros, out: list[Effect]) -> None:
+        self._now = now
         feed = self.feeds.get(topic)
         if isinstance(message, Pieces) and self.open:
             self._close_open(message)
@@ -338,7 +341,7 @@ class Subscriber:
         feed.mark = max(feed.mark, run.last)
         item = feed.items.get(run.first)
         if item is None:
-            item = feed.items[run.first] = _Item(run)
+            item = feed.items[run.first] = _Item(run, self._now)
         return item
 
     def _complete(self, topic: Topic, feed: _Feed, run: Run) -> None:
@@ -528,13 +531,17 @@ class Subscriber:
                 self._set("ask", self.config.ask_us, now, out)
 
     def _check_wait(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
+        while self._gives_up(topic, feed, now, out):
+            self.hold.wake(topic)
+            self._examine_due(now, out)
+        if not self._waits(topic, feed):
+            return
         number = self.hold.local[topic] + 1
         if feed.waiting_for != number:
             feed.waiting_for, feed.waiting_since, feed.stalled = number, now, False
             feed.heard = now
             return
-        waited = now - feed.waiting_since
-        item = feed.items.get(number) if feed.head is None or feed.head.last < number else feed.head
+        item = self._head(topic, feed)
         if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
             if feed.mark >= number:
                 out.append(Send(self._home(topic), Ask(self.sid, topic, number)))
@@ -542,12 +549,26 @@ class Subscriber:
             if now - feed.heard >= self.config.stall_us and not feed.stalled and feed.mark >= number:
                 feed.stalled = True
                 out.append(Deliver(Stalled(topic, feed.waiting_since, "its home does not answer")))
-        elif self._allowed(topic, feed, item) and waited >= self.config.payload_wait_us:
-            feed.lost[number] = None
-            self.hold.wake(topic)
-            if not feed.muted:
-                # Whether it was lost or published before we listened cannot be told apart, so it is always told.
-                out.append(Deliver(Gap(topic, number, number, "its payload did not come in time")))
+
+    def _head(self, topic: Topic, feed: _Feed) -> _Item | None:
+        number = self.hold.local[topic] + 1
+        return feed.items.get(number) if feed.head is None or feed.head.last < number else feed.head
+
+    def _gives_up(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> bool:
+        """Skips the payloads the head has waited for long enough, all of its run at once, and says so."""
+        item = self._head(topic, feed)
+        if item is None or now - item.since < self.config.payload_wait_us or item.missing is None:
+            return False
+        if not self._allowed(topic, feed, item):
+            return False
+        number = last = self.hold.local[topic] + 1
+        while last <= item.last and (item.publisher, item.request + last - item.first) not in feed.payloads:
+            feed.lost[last] = None
+            last += 1
+        if last > number and not feed.muted:
+            # Whether it was lost or published before we listened cannot be told apart, so it is always told.
+            out.append(Deliver(Gap(topic, number, last - 1, "its payload did not come in time")))
+        return last > number
 
     def _ask_for_payloads(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
         """Payloads nobody has numbered: ask for the oldest, forget the very old."""
@@ -561,6 +582,7 @@ class Subscriber:
 
     def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
         topic, run = message.topic, message.run
+        self._now = now
         if run is not None:
             self.open.pop((topic, run.first), None)
         feed = self.feeds.get(topic)

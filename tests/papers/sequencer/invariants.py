@@ -1,0 +1,108 @@
+"""The invariants of spec section 6 as assertions over the states of real machines (`Watched` checks after every step).
+
+I5 speaks of one moment, the handling of an Install; it is checked there. I9 has become stronger with the proof of
+clients' numbers: what is in `bar` and `hist` has passed the meeting point.
+"""
+
+from typing import Any
+
+from tests.papers.sequencer.pump import Deployment, Letter
+from unisono.protocols.sequencer.messages import Fill, Install, Part
+
+
+class Watched(Deployment):
+    """A deployment in which every step is followed by every assertion."""
+
+    def __init__(self, *arguments: Any, **machines: Any) -> None:
+        super().__init__(*arguments, **machines)
+        self.clocks: dict[tuple[str, int], int] = {}
+        self.issued: dict[tuple[int, int], tuple[str, int]] = {}
+        self.stamps: dict[tuple[int, int], dict[Any, int]] = {}
+        self.locals: dict[tuple[str, int, int], int] = {}
+        self.passed: dict[tuple[str, int], int] = {}
+        self.checks = 0
+
+    def deliver(self, letter: Letter) -> None:
+        message = letter.message
+        if letter.to in self.nodes:
+            if isinstance(message, Fill | Part):
+                number = message.run.last if isinstance(message, Fill) else message.number
+                before = self.passed.get((letter.to, message.topic), 0)
+                assert number >= before, f"I1: {message.topic}:{number} passes {letter.to} behind {before}"
+                self.passed[letter.to, message.topic] = number
+            if isinstance(message, Install) and message.topic in self.nodes[letter.to].hosted:
+                self._i5(message)
+        super().deliver(letter)
+        self.check()
+
+    def check(self) -> None:
+        self.checks += 1
+        for name, node in self.nodes.items():
+            for topic, number in node.clock.items():
+                assert number >= self.clocks.get((name, topic), 0), f"I1: {name} unlearns {topic}"
+                self.clocks[name, topic] = number
+            for topic in node.clock:
+                assert (topic in node.hosted) != (topic in node.below), "I8: a topic is hosted here or below, not both"
+            for topic, home in node.hosted.items():
+                self._i2_i4_i6(int(topic), home)
+                if self.config.early is False:
+                    self._i9(name, int(topic), home)
+        for name, client in self.clients.items():
+            hold = client.subscriber.hold
+            for topic, feed in client.subscriber.feeds.items():
+                if feed.live:
+                    period = (name, int(topic), id(feed))
+                    step = hold.local[topic] - self.locals.get(period, feed.base)
+                    assert step >= 0, "I7: a clock never goes back"
+                    self.locals[period] = hold.local[topic]
+        for name, numbers in self.numbers.items():
+            assert len(set(numbers)) == len(numbers), f"I7: {name} processed a number twice"
+
+    def _i2_i4_i6(self, topic: int, home: Any) -> None:
+        previous: dict[Any, int] = {}
+        for run in home.issued.values():
+            key = (topic, run.first)
+            owner = self.issued.setdefault(key, (run.publisher, run.request))
+            assert owner == (run.publisher, run.request), f"I4: {key} was issued to {owner}"
+            if run.first in home.open:
+                continue
+            assert self.stamps.setdefault(key, run.entries) == run.entries, f"I4: the timestamp of {key} has changed"
+            for x, number in run.entries.items():
+                assert number <= self.home(x).clock[x] if self._settled(x) else True, f"I6: {key} depends on the future"
+                if not self.config.early:
+                    assert number >= previous.get(x, 0), f"I2: {key} asks less of {x} than its predecessors"
+            previous.update(run.entries)
+
+    def _settled(self, topic: int) -> bool:
+        return any(topic in node.hosted for node in self.nodes.values())
+
+    def _i5(self, install: Install) -> None:
+        """Every old topic of the subscription is registered, and its number known on the way to the meeting point."""
+        old = [x for x in install.topics if x not in self.clients[install.sid].subscriber.joining]
+        for x in old:
+            if not self._settled(x):
+                continue
+            version, topics = self.home(x).hosted[x].group.registrations[install.sid]
+            assert version >= install.version, f"I5: {x} was not collected before the Install of {install.topic}"
+            assert version > install.version or install.topic in topics
+
+    def _i9(self, node: str, topic: int, home: Any) -> None:
+        for x, number in home.hist.items():
+            at: str | None = node
+            while at is not None and x not in self.nodes[at].clock:
+                at = self.tree[at]
+            if at is not None and self._settled(x):
+                assert number <= self.home(x).clock[x], f"I9: {x}:{number} in hist[{topic}] was never issued"
+
+
+def contradictions(world: Deployment) -> list[str]:
+    """I3: two events that passed the meeting point wait in one direction, never in both."""
+    stamps = {(t, n): run.entries for t in world.homes for n, run in world._runs(t)}
+    wrong = []
+    for (t, n), entries in stamps.items():
+        for x, number in entries.items():
+            for back in range(1, number + 1):
+                other = stamps.get((x, back), {})
+                if other.get(t, 0) >= n and x != t:
+                    wrong.append(f"I3: {t}:{n} and {x}:{back} wait for each other")
+    return wrong
