@@ -79,6 +79,19 @@ def test_without_fifo_the_judge_says_no() -> None:
     assert broken == 10
 
 
+def test_the_deadline_judge_says_no_when_the_deadline_is_shorter_than_the_wait() -> None:
+    lossy = scenario.load("fifo/lossy")
+    [verdict] = judge(scenario.play(scenario.with_options(lossy, {"deadline": "300ms"}), 0), ["deadline"])
+    assert not verdict.holds
+
+
+def test_a_trace_tells_of_every_message_and_changes_nothing_else() -> None:
+    plain = scenario.load("sequencer/static")
+    traced = scenario.play(scenario.with_options(plain, {"trace": True}), 0).records
+    assert {record.kind for record in traced} >= {"send", "arrive"}
+    assert [r for r in traced if r.kind not in ("send", "arrive")] == scenario.play(plain, 0).records
+
+
 def test_a_deployment_file_is_found_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(
         'version = 1\n[[regions]]\nname = "eu"\n[[regions]]\nname = "us"\n[round_trip_ms]\n"eu us" = 80.0\n'

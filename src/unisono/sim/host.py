@@ -10,10 +10,11 @@ nothing and only links and waiting make latency).
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from unisono.machine import (
     Accepted,
@@ -63,6 +64,18 @@ class ServiceSpec(Spec, frozen=True):
     """`drop` loses what finds the queue full; `push back` leaves it with its sender until there is room."""
 
 
+def events_in(message: Any, depth: int = 4) -> Iterator[Event]:
+    """The events a message carries, however a protocol has wrapped them."""
+    if isinstance(message, Event):
+        yield message
+    elif depth and isinstance(message, Struct | tuple | list):
+        parts = (
+            message if isinstance(message, tuple | list) else (getattr(message, f) for f in message.__struct_fields__)
+        )
+        for part in parts:
+            yield from events_in(part, depth - 1)
+
+
 class Disk:
     """What survives a crash."""
 
@@ -108,6 +121,7 @@ class Host:
         self._timers: dict[str, int] = {}
         self._timer_count = 0
         self._joining: dict[Topic, int | None] = {}  # asked for at the ENS; since when it is in force
+        self._known_at: dict[str, int] = {}  # event -> when this life first knew of it; only if a deadline is judged
         self._position = 0
         self._sequence = 0
         self._pauses = 0
@@ -142,6 +156,7 @@ class Host:
         self._overflow.clear()
         self._joining.clear()
         self.subscribed.clear()
+        self._known_at.clear()
         self._busy = False
         self.world.ens.forget(self)
         self.world.note("crash", self.name)
@@ -156,7 +171,7 @@ class Host:
         if not disk or not isinstance(self.machine, DurableMachine):
             self.disk = Disk()
             self.name = f"{self.address}#{self.life}"
-            self._position = 0
+            self._position = self._sequence = 0
         self.world.note("restart", self.name, note="with its disk" if disk else "without its disk")
         self.start()
 
@@ -211,6 +226,8 @@ class Host:
             return
         if self.world.trace:
             self.world.note("arrive", self.name, note=type(message).__name__)
+            for event in events_in(message):
+                self.world.note("arrive", self.name, subscriber=self.name, event=event.id)
         if isinstance(message, Joined) and message.topic in self._joining:
             self._joining[message.topic] = self.world.now
         if self._service is None and not self._pauses and not self._waiting:
@@ -265,6 +282,9 @@ class Host:
 
     def _handle(self, message: Any) -> None:
         now = Micros(self.world.now + self.skew_us)
+        if self.world.deadline_us is not None and isinstance(message, Heard):
+            for event in events_in(message):
+                self._known_at.setdefault(event.id, self.world.now)
         for effect in self.machine.handle(message, now):
             self.effects += 1
             if self.effects == self.crash_at:
@@ -303,6 +323,11 @@ class Host:
             self.disk.snapshot = msgspec.msgpack.encode(self.machine.snapshot())
             self.disk.log.clear()
 
+    def _due(self, event: Event) -> int | None:
+        """The moment by which the event had to be delivered: its deadline runs from when it was first known here."""
+        known_at, deadline = self._known_at.pop(event.id, None), self.world.deadline_us
+        return None if known_at is None or deadline is None else known_at + deadline
+
     def wants(self, topic: Topic) -> bool:
         """Has joined the topic at the service beneath, or is about to."""
         return topic in self._joining
@@ -316,6 +341,7 @@ class Host:
                     "tag" if late else "deliver", me, subscriber=me, event=event.id, position=self._position,
                     topic=event.topic, number=number or None, publisher=event.publisher, publisher_seq=event.sequence,
                     published_us=self.world.published_us.get(event.id), delivered_us=self.world.now,
+                    deadline_us=self._due(event),
                 )  # fmt: skip
             case Joined(topic=topic, base=base):
                 self.subscribed[topic] = base

@@ -60,7 +60,10 @@ class Scenario(Spec, frozen=True):
     """Durable hosts replace their log by a snapshot when it has this many inputs; 0: never."""
     settle: Span = Span(60_000_000)
     """How long after the last operation everything must have come to rest; costs nothing when it has."""
+    deadline: Span | None = None
+    """With the promise "deadline": what nobody may wait longer for, from the moment a subscriber knows of an event."""
     trace: bool = False
+    """Journal every message, too."""
 
     @property
     def topics(self) -> list[str]:
@@ -157,6 +160,7 @@ def stage(scenario: Scenario, seed: int) -> World:
         rules=scenario.rules,
         latencies=scenario.deployment.latencies() if scenario.deployment.regions else None,
         ens=scenario.ens,
+        deadline_us=scenario.deadline,
         trace=scenario.trace,
     )
     for name in scenario.topics:

@@ -34,11 +34,14 @@ class World:
         rules: tuple[LinkRule, ...] = (),
         latencies: LatencyTable | None = None,
         ens: EnsSpec = EnsSpec(),
+        deadline_us: int | None = None,
         trace: bool = False,
     ) -> None:
         self.seed = seed
         self.now = 0
         self.records: list[Record] = []
+        self.deadline_us = deadline_us
+        """How long after a subscriber first knew of an event it must have delivered it, for the judge `deadline`."""
         self.trace = trace
         """Also journal every message that leaves or arrives; costs more than the rest of the run together."""
         self.hosts: dict[Address, Host] = {}
