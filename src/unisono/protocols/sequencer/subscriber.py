@@ -108,8 +108,8 @@ class _Feed:
         self.base = 0
         self.gate: Entries = {}
         self.items: dict[int, _Item] = {}
-        self.head: _Item | None = None
-        self.cleared: _Item | None = None  # the head, if its timestamp holds nothing back any more
+        self.head = 0  # the first number of the run that is being processed
+        self.cleared = 0  # the same, if its timestamp holds nothing back any more
         self.awaited: tuple[Address, int] | None = None  # the payload that is all the head waits for
         self.payloads: dict[tuple[Address, int], tuple[Event, Micros]] = {}
         self.lost: dict[int, None] = {}  # numbers whose payload will not come
@@ -188,7 +188,7 @@ class Subscriber:
     def _examine_anew(self) -> None:
         """What was found to hold nothing back may do so now."""
         for feed in self.feeds.values():
-            feed.cleared = feed.awaited = None
+            feed.cleared, feed.awaited = 0, None
 
     def joined(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """The broker delivers what is published on the topic from now on."""
@@ -393,17 +393,18 @@ class Subscriber:
         local = self.hold.local
         while True:
             number = local[topic] + 1
-            item = feed.head
-            if item is None or item.last < number:
-                item = feed.head = feed.items.get(number)
+            item = feed.items.get(feed.head)
+            if item is None:
+                item = feed.items.get(number)
                 if item is None:
                     feed.awaited = None
                     return
-            if item is not feed.cleared:
+                feed.head = number
+            if feed.cleared != item.first:
                 feed.awaited = None
                 if not self._allowed(topic, feed, item):
                     return
-                feed.cleared = item
+                feed.cleared = item.first
             key = (item.publisher, item.request + number - item.first)
             payload = feed.payloads.pop(key, None)
             if payload is None:
@@ -551,8 +552,7 @@ class Subscriber:
                 out.append(Deliver(Stalled(topic, feed.waiting_since, "its home does not answer")))
 
     def _head(self, topic: Topic, feed: _Feed) -> _Item | None:
-        number = self.hold.local[topic] + 1
-        return feed.items.get(number) if feed.head is None or feed.head.last < number else feed.head
+        return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
 
     def _gives_up(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> bool:
         """Skips the payloads the head has waited for long enough, all of its run at once, and says so."""
