@@ -140,7 +140,7 @@ class Ens(Protocol):
         ...
 
     async def room(self) -> None:
-        """Returns when at least half of the bounds is free."""
+        """Returns when at least half of the bounds is free: the next `publish` is taken, however large its batch."""
         ...
 
     async def flush(self) -> None:

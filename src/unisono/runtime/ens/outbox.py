@@ -40,8 +40,8 @@ class Outbox:
         size = sum(sizes)
         if size > self.payload_bytes_max and max(sizes) > self.payload_bytes_max:
             raise MisuseError(f"a payload of {max(sizes)} bytes; this broker takes up to {self.payload_bytes_max}")
-        # A batch larger than the bound may still pass alone, or it never could.
-        if self.items and (
+        # Whoever waited for room is let in with any batch: a large one could otherwise never pass.
+        if not self._is_half_empty() and (
             len(self.items) + len(items) > self._limits.open_items_max
             or self._bytes + size > self._limits.open_bytes_max
         ):
