@@ -1,0 +1,636 @@
+"""A broker of an acyclic overlay: content-based routing with one order for every pair of subscribers.
+
+"Order at the top" (specs: content-order). A publication climbs towards the root only as far as somebody above wants
+it. Subscribers below a broker it passes get it at once where nothing from above could be ordered differently, else when
+the parent echoes it: the echo marks its place in the parent's stream. Publications from above are never delayed.
+
+Assumed: brokers form a tree in which whoever dialled a link is its lower end, so everybody has at most one parent;
+links are FIFO and reliable and report their own loss. A broker that restarts is a new broker. Promised: pairwise total
+order and FIFO per publisher always, completeness without failures; what a failure costs is told to the subscribers.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from unisono.errors import InvariantError, MisuseError
+from unisono.machine import Effect, Fired, Refuse, Send, SetTimer
+from unisono.model.event import Event
+from unisono.model.ids import Address, EventId
+from unisono.model.predicate import flatten
+from unisono.model.time import Micros
+from unisono.protocols.overlay.detection import Arrival, Detection, Item, Matches, closure, conflicts, must_not_overtake
+from unisono.protocols.overlay.messages import (
+    TOPIC,
+    Ack,
+    Active,
+    Adv,
+    Cut,
+    Delivery,
+    LinkDown,
+    LinkUp,
+    Missed,
+    Missing,
+    Nack,
+    NotTaken,
+    Ok,
+    Open,
+    Pub,
+    Sub,
+    Taken,
+    Unadv,
+    Unsub,
+)
+from unisono.protocols.overlay.tables import Hop, Tables
+
+_HELD = "held"
+
+
+class BrokerConfig(Struct, frozen=True):
+    """One broker."""
+
+    detection: Detection = "clients"
+    """`exact` waits least and is right only if every client has one subscription."""
+    held_us_max: Micros | None = None
+    """A publication held longer is dropped where it waits, and subscribers are told; it is never emitted early."""
+    pending_max: int = 100_000
+    """Above this, local publishers wait in their buffers; broker links are always read, or echoes could not come."""
+    buffer_max: int = 10_000
+    """Publications of one local publisher that may wait; what comes on top is refused."""
+
+
+class Counters(Struct):
+    """What the broker has seen; read by drivers, never by the protocol."""
+
+    publications: int = 0
+    detections: int = 0
+    held: int = 0
+    echoes: int = 0
+    echo_us: int = 0
+    echo_us_max: int = 0
+    false_positives: int = 0
+    dropped: int = 0
+    pending_max: int = 0
+
+
+class _Link:
+    """A neighbour; joining until both ends have said Open, and deaf until our subscriptions are confirmed."""
+
+    __slots__ = ("announced", "confirming", "heard_open", "said_open")
+
+    def __init__(self) -> None:
+        self.announced: dict[str, None] = {}
+        self.confirming: dict[str, None] = {}
+        self.said_open = False
+        self.heard_open = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.said_open and self.heard_open
+
+
+class _Handshake:
+    """Waits for confirmations, then for everything that was pending when the last one came (section 7.3)."""
+
+    __slots__ = ("ads", "hop", "lost", "missing", "snapshot")
+
+    def __init__(
+        self, missing: dict[Address, None], ads: tuple[str, ...] = (), lost: bool = False, hop: Hop = ""
+    ) -> None:
+        self.missing = missing
+        self.snapshot: dict[str, None] | None = None
+        self.ads = ads
+        self.lost = lost
+        self.hop = hop
+
+
+class _Publisher:
+    """A local publisher: advertisements not yet open, and publications waiting for one."""
+
+    __slots__ = ("buffer", "closed", "closing", "opening")
+
+    def __init__(self) -> None:
+        self.closed: dict[str, None] = {}  # withdrawn by the publisher, still known here
+        self.opening: dict[str, None] = {}
+        self.closing: dict[str, None] = {}
+        self.buffer: list[Event] = []
+
+
+class Broker:
+    """One broker; brokers and clients are its peers, links are its driver's."""
+
+    def __init__(self, me: Address, config: BrokerConfig = BrokerConfig()) -> None:
+        self._me = me
+        self._config = config
+        self.counters = Counters()
+        self.parent: Address | None = None
+        self._links: dict[Address, _Link] = {}
+        self._tables = Tables()
+        self._sent: dict[tuple[str, Address], None] = {}
+        self._inactive: dict[tuple[str, Address], None] = {}
+        self._pending: dict[EventId, Item] = {}
+        self._handshakes: dict[tuple[str, str], _Handshake] = {}
+        self._withdrawals = 0
+        self._publishers: dict[Hop, _Publisher] = {}
+        # What arrived by a new way before the old way was withdrawn waits for that.
+        self._later_ads: dict[str, Adv] = {}
+        self._later_subs: dict[str, Sub] = {}
+        self._effects: list[Effect] = []
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        self._effects = []
+        match message:
+            case Pub():
+                self._on_pub(message, now)
+            case Ack(source=source, event=event):
+                self._on_ack(source, event, now)
+            case Nack(event=event, reason=reason):
+                self._drop(event, reason)
+                self._drain(now)
+            case Missed(source=source, event=event, reason=reason):
+                self._tell_missed(event, reason, self._matches(event, flat(event), source))
+            case Adv():
+                self._on_adv(message, now)
+            case Unadv(source=source, ads=ads, lost=lost):
+                self._on_unadv(source, ads, lost, now)
+            case Sub():
+                self._on_sub(message, now)
+            case Unsub(source=source, sub=sub):
+                self._on_unsub(source, sub, now)
+            case Ok():
+                self._on_ok(message, now)
+            case Open(source=source):
+                self._on_open(source, now)
+            case LinkUp(peer=peer, is_parent=is_parent):
+                self._on_link_up(peer, is_parent, now)
+            case LinkDown(peer=peer):
+                self._on_link_down(peer, now)
+            case Fired(key=key) if key == _HELD:
+                self._on_deadline(now)
+            case _:
+                self._refuse(f"{type(message).__name__} is nothing a broker understands")
+        effects, self._effects = self._effects, []
+        return effects
+
+    @property
+    def pending(self) -> list[EventId]:
+        """Publications that wait for their echo, or behind one that does."""
+        return list(self._pending)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing pends, nothing is being agreed on, nobody's publications are buffered."""
+        buffered = any(publisher.buffer for publisher in self._publishers.values())
+        joining = any(not link.is_open or link.confirming for link in self._links.values())
+        return not (self._pending or self._handshakes or buffered or joining or self._later_ads or self._later_subs)
+
+    # -- publications (section 6)
+
+    def _on_pub(self, message: Pub, now: Micros) -> None:
+        source, event = message.source, message.event
+        link = self._links.get(source)
+        if link is not None:
+            if link.confirming:
+                # A link just healed: what comes before our subscriptions are confirmed has no safe place here.
+                if message.echo:
+                    self._send(source, Nack(self._me, event.id, "the link is being healed"))
+                return
+            self._pass_on(event, source, message.echo, message.barrier, now)
+            return
+        publisher = self._publishers.setdefault(f"pub:{source}", _Publisher())
+        reason = self._why_not(source, event, publisher)
+        if reason is not None:
+            self._send(source, NotTaken(event.id, reason))
+            self._refuse(reason)
+            return
+        publisher.buffer.append(event)
+        self._admit(f"pub:{source}", now)
+
+    def _why_not(self, source: Address, event: Event, publisher: _Publisher) -> str | None:
+        if any(name.startswith("$") for name in event.attributes):
+            return f"{event.id}: names that begin with $ are not for publishers"
+        try:
+            attributes = flat(event)
+        except MisuseError as error:
+            return f"{event.id}: {error}"
+        if len(publisher.buffer) >= self._config.buffer_max:
+            return f"{event.id}: {self._config.buffer_max} publications of {source} wait already"
+        mine = [(name, ad) for name, ad in self._tables.ads.items() if ad.hop == f"pub:{source}"]
+        if not any(ad.filter.matches(attributes) for name, ad in mine if name not in publisher.closed):
+            return f"{event.id} lies outside what {source} has advertised"
+        return None
+
+    def _admit(self, hop: Hop, now: Micros) -> None:
+        """Lets a local publisher's buffer out, in order, as far as its advertisements are open."""
+        publisher = self._publishers[hop]
+        while publisher.buffer and len(self._pending) < self._config.pending_max:
+            event = publisher.buffer[0]
+            attributes = flat(event)
+            if not any(
+                ad.filter.matches(attributes)
+                for name, ad in self._tables.ads.items()
+                if ad.hop == hop and name not in publisher.opening
+            ):
+                break
+            publisher.buffer.pop(0)
+            self._send(Address(hop.removeprefix("pub:")), Taken(event.id))
+            self._pass_on(event, hop, echo=False, barrier=False, now=now)
+        if not publisher.buffer:
+            closing = tuple(ad for ad in publisher.closing if ad not in publisher.opening)
+            for ad in closing:
+                del publisher.closing[ad]
+            if closing:
+                self._withdraw(hop, closing, lost=False, now=now)
+
+    def _matches(self, event: Event, attributes: dict[str, object], came_from: Hop) -> Matches:
+        found: Matches = {}
+        for name in self._tables.matching(attributes):
+            if (name, came_from) not in self._inactive:
+                found.setdefault(self._tables.subs[name].hop, []).append(name)
+        return found
+
+    def _pass_on(self, event: Event, came_from: Hop, echo: bool, barrier: bool, now: Micros) -> None:
+        """The heart: who gets it at once, who waits for the echo, who waits behind whom."""
+        self.counters.publications += 1
+        attributes = flat(event)
+        matches = self._matches(event, attributes, came_from)
+        self._note_last(event)
+        if came_from == self.parent:  # coming down: never delayed
+            for hop in matches:
+                if hop != self.parent:
+                    self._emit(hop, event, came_from)
+            return
+        if echo:
+            matches.setdefault(came_from, [])  # an echo is always answered, even if nobody matches any more
+        rule, tables = self._config.detection, self._tables
+        arrival = Arrival(event, came_from, matches, self.parent, echo, barrier)
+        hops = {hop: None for hop in matches if hop != self.parent and (hop != came_from or echo)}
+        asking = {hop: None for hop in hops if conflicts(rule, tables, arrival, hop)}
+        behind: dict[str, None] = {}
+        held: dict[Hop, None] = {}
+        for identity, item in self._pending.items():
+            for hop in hops:
+                if hop in item.waiting and must_not_overtake(rule, tables, arrival, item, hop):
+                    behind[identity] = held[hop] = None
+        waiting = closure(rule, tables, arrival, hops, {**asking, **held})
+        for hop in hops:
+            if hop not in waiting:
+                self._emit(hop, event, came_from)
+        if arrival.climbs and self.parent is not None:
+            self._send(self.parent, Pub(self._me, event, echo=bool(asking), barrier=bool(held)))
+        self._count(arrival, asking, held)
+        if waiting:
+            item = Item(event, attributes, came_from, arrival.climbs, waiting, bool(asking), behind, now)
+            self._pending[event.id] = item
+            self.counters.pending_max = max(self.counters.pending_max, len(self._pending))
+            if self._config.held_us_max is not None and len(self._pending) == 1:
+                self._effects.append(SetTimer(_HELD, Micros(now + self._config.held_us_max)))
+
+    def _count(self, arrival: Arrival, asking: dict[Hop, None], held: dict[Hop, None]) -> None:
+        if asking:
+            self.counters.detections += 1
+            if self._config.detection != "exact" and not any(
+                conflicts("exact", self._tables, arrival, hop) for hop in asking
+            ):
+                self.counters.false_positives += 1
+        elif held:
+            self.counters.held += 1
+
+    def _note_last(self, event: Event) -> None:
+        for ad in self._tables.ads.values():
+            if ad.publisher == event.publisher:
+                ad.last = max(ad.last, event.sequence)
+
+    def _emit(self, hop: Hop, event: Event, came_from: Hop) -> None:
+        if hop == came_from:
+            self._send(Address(hop), Ack(self._me, event.id))
+        elif hop.startswith("sub:"):
+            self._send(Address(hop.removeprefix("sub:")), Delivery(event))
+        elif hop in self._links:
+            self._send(Address(hop), Pub(self._me, event))
+
+    def _on_ack(self, source: Address, event: EventId, now: Micros) -> None:
+        item = self._pending.get(event)
+        if source != self.parent or item is None or not item.wants_echo:
+            return  # dropped meanwhile, by a deadline or a lost link
+        item.echoed = True
+        self.counters.echoes += 1
+        self.counters.echo_us += now - item.since
+        self.counters.echo_us_max = max(self.counters.echo_us_max, now - item.since)
+        if not self._is_ready(item):
+            raise InvariantError(f"{self._me}: the echo of {event} came before that of one it must not overtake (I4)")
+        self._drain(now)
+
+    def _is_ready(self, item: Item) -> bool:
+        return (item.echoed or not item.wants_echo) and not any(other in self._pending for other in item.behind)
+
+    def _drain(self, now: Micros) -> None:
+        """Emits what has become ready; items wait only for earlier ones, so one pass in order of arrival is enough."""
+        for identity, item in list(self._pending.items()):
+            if self._is_ready(item):
+                del self._pending[identity]
+                for hop in item.waiting:
+                    self._emit(hop, item.event, item.came_from)
+        for key in list(self._handshakes):
+            self._examine(key, now)
+        for hop, publisher in list(self._publishers.items()):
+            if publisher.buffer:
+                self._admit(hop, now)
+
+    def _drop(self, event: EventId, reason: str) -> None:
+        """Gives a pending publication up where it still waits: its place in the order is gone (section 8)."""
+        item = self._pending.pop(event, None)
+        if item is None:
+            return
+        self.counters.dropped += 1
+        if item.came_from in item.waiting:
+            self._send(Address(item.came_from), Nack(self._me, event, reason))
+        matches = self._matches(item.event, dict(item.attributes), item.came_from)
+        waiting = {hop: names for hop, names in matches.items() if hop in item.waiting and hop != item.came_from}
+        self._tell_missed(item.event, reason, waiting)
+
+    def _tell_missed(self, event: Event, reason: str, matches: Matches) -> None:
+        for hop in matches:
+            if hop.startswith("sub:"):
+                missing = Missing(event.id, event.topic, event.publisher, event.sequence, reason)
+                self._send(Address(hop.removeprefix("sub:")), missing)
+            elif hop in self._links and hop != self.parent:
+                self._send(Address(hop), Missed(self._me, event, reason))
+
+    def _on_deadline(self, now: Micros) -> None:
+        limit = self._config.held_us_max
+        if limit is None:
+            return
+        for identity, item in list(self._pending.items()):
+            if item.since + limit <= now:
+                self._drop(identity, f"held longer than {limit} us")
+        self._drain(now)
+        if self._pending:
+            oldest = next(iter(self._pending.values()))
+            self._effects.append(SetTimer(_HELD, Micros(oldest.since + limit)))
+
+    # -- advertisements (section 7.1)
+
+    def _on_adv(self, message: Adv, now: Micros) -> None:
+        source, ad = message.source, message.ad
+        is_broker = source in self._links
+        hop = source if is_broker else f"pub:{source}"
+        if ad in self._tables.ads or message.filter.is_empty:
+            if is_broker:
+                self._later_ads[ad] = message  # by a new way, before the old way was withdrawn
+            else:
+                self._refuse(f"advertisement {ad} of {source} is there already, or contradicts itself")
+            return
+        self._tables.add_ad(ad, hop, message.publisher, message.filter)
+        missing: dict[Address, None] = {}
+        for peer, link in self._links.items():
+            if peer != source:
+                self._send(peer, Adv(self._me, ad, message.publisher, message.filter))
+                # Towards a link that is still joining, saying Open waits for the confirmation instead of us.
+                if link.said_open:
+                    missing[peer] = None
+                else:
+                    link.announced[ad] = None
+        if is_broker and self._links[source].is_open:
+            self._send_subs(source)
+        elif not is_broker:
+            self._publishers.setdefault(hop, _Publisher()).opening[ad] = None
+        self._shake(("A", ad), _Handshake(missing), now)
+
+    def _on_unadv(self, source: Address, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
+        hop = source if source in self._links else f"pub:{source}"
+        for ad in ads:
+            if ad in self._later_ads and self._later_ads[ad].source == source:
+                del self._later_ads[ad]
+        known = tuple(ad for ad in ads if ad in self._tables.ads and self._tables.ads[ad].hop == hop)
+        if hop not in self._publishers:
+            if known:
+                self._withdraw(hop, known, lost, now)
+            return
+        for ad in known:  # buffered publications still go out first
+            if ad not in self._publishers[hop].closed:
+                self._publishers[hop].closing[ad] = self._publishers[hop].closed[ad] = None
+        self._admit(hop, now)
+
+    def _withdraw(self, hop: Hop, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
+        """Forgets advertisements once all that pends now is done: else a withdrawal overtakes a held publication."""
+        self._withdrawals += 1
+        self._shake(("U", str(self._withdrawals)), _Handshake({}, ads, lost, hop), now)
+
+    def _withdrawn(self, handshake: _Handshake, now: Micros) -> None:
+        gone = []
+        for ad in handshake.ads:
+            if ad in self._tables.ads:
+                gone.append(self._tables.remove_ad(ad))
+                if handshake.hop in self._publishers:
+                    self._publishers[handshake.hop].closed.pop(ad, None)
+                self._handshakes.pop(("A", ad), None)
+        for peer, link in self._links.items():
+            if peer != handshake.hop:
+                self._send(peer, Unadv(self._me, handshake.ads, handshake.lost))
+                for ad in handshake.ads:
+                    link.announced.pop(ad, None)
+        if handshake.lost:
+            self._tell_cut([(ad.publisher, ad.last, ad.filter) for ad in gone])
+        for peer in list(self._links):
+            self._maybe_open(peer, now)
+        for ad in handshake.ads:
+            if ad in self._later_ads:
+                self._on_adv(self._later_ads.pop(ad), now)
+
+    def _tell_cut(self, gone: list[Any]) -> None:
+        """One notice per client: which publishers it could hear until now, and their last events seen here."""
+        cut: dict[Address, dict[str, int]] = {}
+        for sub in self._tables.subs.values():
+            if sub.hop.startswith("sub:"):
+                for publisher, last, filter in gone:
+                    if sub.filter.overlaps(filter):
+                        mine = cut.setdefault(Address(sub.hop.removeprefix("sub:")), {})
+                        mine[publisher] = max(last, mine.get(publisher, 0))
+        for client, publishers in cut.items():
+            self._send(client, Cut(tuple(publishers.items())))
+
+    # -- subscriptions (section 7.2)
+
+    def _on_sub(self, message: Sub, now: Micros) -> None:
+        source, name = message.source, message.sub
+        is_broker = source in self._links
+        if name in self._tables.subs or message.filter.is_empty:
+            if is_broker:
+                self._later_subs[name] = message
+            else:
+                self._refuse(f"subscription {name} of {source} is there already, or contradicts itself")
+            return
+        hop = source if is_broker else f"sub:{source}"
+        sub = self._tables.add_sub(name, hop, message.client, message.filter)
+        missing: dict[Address, None] = {}
+        for peer, link in self._links.items():
+            if peer != source and link.is_open and self._tables.from_hop(peer) & sub.ads:
+                self._sent[name, peer] = missing[peer] = None
+                self._send(peer, Sub(self._me, name, message.client, message.filter))
+                if not is_broker:
+                    self._inactive[name, peer] = None
+        self._shake(("S", name), _Handshake(missing), now)
+        if not is_broker and not missing:
+            self._send(source, Active(name))
+
+    def _send_subs(self, peer: Address) -> list[str]:
+        """Sends the subscriptions that overlap an advertisement behind a neighbour and have not been sent to it."""
+        sent = []
+        for name, sub in self._tables.subs.items():
+            if sub.hop != peer and (name, peer) not in self._sent and sub.ads & self._tables.from_hop(peer):
+                self._sent[name, peer] = None
+                self._send(peer, Sub(self._me, name, sub.client, sub.filter))
+                sent.append(name)
+        return sent
+
+    def _on_unsub(self, source: Address, name: str, now: Micros) -> None:
+        hop = source if source in self._links else f"sub:{source}"
+        later = self._later_subs.get(name)
+        if later is not None and later.source == source:
+            del self._later_subs[name]
+        if name not in self._tables.subs or self._tables.subs[name].hop != hop:
+            return
+        self._forget_sub(name)
+        if name in self._later_subs:
+            self._on_sub(self._later_subs.pop(name), now)
+
+    def _forget_sub(self, name: str) -> None:
+        self._tables.remove_sub(name)
+        self._handshakes.pop(("S", name), None)
+        for peer, link in self._links.items():
+            link.confirming.pop(name, None)
+            self._inactive.pop((name, peer), None)
+            if (name, peer) in self._sent:
+                del self._sent[name, peer]
+                self._send(peer, Unsub(self._me, name))
+
+    # -- handshakes (section 7.3)
+
+    def _on_ok(self, message: Ok, now: Micros) -> None:
+        source, key = message.source, (message.kind, message.key)
+        link = self._links.get(source)
+        if link is None:
+            return
+        if message.kind == "A" and message.key in link.announced:
+            del link.announced[message.key]
+            self._maybe_open(source, now)
+            return
+        if message.kind == "S":
+            link.confirming.pop(message.key, None)
+            if (message.key, source) in self._inactive:
+                del self._inactive[message.key, source]
+                if not any((message.key, peer) in self._inactive for peer in self._links):
+                    self._send(Address(self._tables.subs[message.key].hop.removeprefix("sub:")), Active(message.key))
+        if key in self._handshakes:
+            self._handshakes[key].missing.pop(source, None)
+            self._examine(key, now)
+
+    def _shake(self, key: tuple[str, str], handshake: _Handshake, now: Micros) -> None:
+        self._handshakes[key] = handshake
+        self._examine(key, now)
+
+    def _examine(self, key: tuple[str, str], now: Micros) -> None:
+        handshake = self._handshakes.get(key)
+        if handshake is None or handshake.missing:
+            return
+        if handshake.snapshot is None:
+            # Taken at the last confirmation, not at the start: what a neighbour decided without the new knowledge came
+            # in front of its confirmation, and must be in order here before we confirm in turn.
+            handshake.snapshot = dict.fromkeys(self._pending)
+        if any(identity in self._pending for identity in handshake.snapshot):
+            return
+        del self._handshakes[key]
+        kind, name = key
+        if kind == "U":
+            self._withdrawn(handshake, now)
+            return
+        hop = self._tables.ads[name].hop if kind == "A" else self._tables.subs[name].hop
+        if hop in self._links:
+            self._send(Address(hop), Ok(self._me, "A" if kind == "A" else "S", name))
+        elif kind == "A":
+            del self._publishers[hop].opening[name]
+            self._admit(hop, now)
+
+    # -- links that come and go (section 8)
+
+    def _on_link_up(self, peer: Address, is_parent: bool, now: Micros) -> None:
+        if peer in self._links or (is_parent and self.parent is not None):
+            self._refuse(f"a second link to {peer}, or a second parent, would not be a tree")
+            return
+        link = self._links[peer] = _Link()
+        if is_parent:
+            self.parent = peer
+        for name, ad in self._tables.ads.items():
+            link.announced[name] = None
+            self._send(peer, Adv(self._me, name, ad.publisher, ad.filter))
+        self._maybe_open(peer, now)
+
+    def _maybe_open(self, peer: Address, now: Micros) -> None:
+        link = self._links[peer]
+        if not link.announced and not link.said_open:
+            link.said_open = True
+            self._send(peer, Open(self._me))
+            self._opened(peer)
+
+    def _on_open(self, source: Address, now: Micros) -> None:
+        if source in self._links:
+            self._links[source].heard_open = True
+            self._opened(source)
+
+    def _opened(self, peer: Address) -> None:
+        link = self._links[peer]
+        if link.is_open:
+            link.confirming = dict.fromkeys(self._send_subs(peer))
+
+    def _on_link_down(self, peer: Address, now: Micros) -> None:
+        if peer not in self._links:
+            self._on_client_gone(peer, now)
+            return
+        del self._links[peer]
+        for item in self._pending.values():
+            item.waiting.pop(peer, None)
+        for pairs in (self._sent, self._inactive):
+            for name, to in [pair for pair in pairs if pair[1] == peer]:
+                del pairs[name, to]
+                if pairs is self._inactive and not any((name, other) in pairs for other in self._links):
+                    self._send(Address(self._tables.subs[name].hop.removeprefix("sub:")), Active(name))
+        if peer == self.parent:
+            self.parent = None
+            for identity, item in list(self._pending.items()):
+                if item.wants_echo and not item.echoed:
+                    self._drop(identity, f"the link to {peer} was lost")
+        for later in (self._later_ads, self._later_subs):
+            for name in [name for name, message in later.items() if message.source == peer]:
+                del later[name]
+        for name, _ in list(self._tables.subs_of_hop(peer)):
+            self._on_unsub_lost(name, now)
+        for key, handshake in list(self._handshakes.items()):
+            handshake.missing.pop(peer, None)
+            self._examine(key, now)
+        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == peer)
+        if ads:
+            self._withdraw(peer, ads, lost=True, now=now)
+        self._drain(now)
+
+    def _on_unsub_lost(self, name: str, now: Micros) -> None:
+        self._forget_sub(name)
+        if name in self._later_subs:
+            self._on_sub(self._later_subs.pop(name), now)
+
+    def _on_client_gone(self, client: Address, now: Micros) -> None:
+        for name, _ in list(self._tables.subs_of_hop(f"sub:{client}")):
+            self._on_unsub(client, name, now)
+        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == f"pub:{client}")
+        self._on_unadv(client, ads, lost=False, now=now)
+
+    def _send(self, to: Address, message: Any) -> None:
+        self._effects.append(Send(to, message))
+
+    def _refuse(self, reason: str) -> None:
+        self._effects.append(Refuse(reason))
+
+
+def flat(event: Event) -> dict[str, object]:
+    """What filters see of an event."""
+    return {**flatten(event.attributes), TOPIC: event.topic}

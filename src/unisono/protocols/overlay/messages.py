@@ -1,0 +1,153 @@
+"""What travels on overlay links, and what drivers and clients say to a broker (specs: content-order, section 5).
+
+A link is a reliable FIFO channel in each direction that reports its own loss; all messages of a link share one stream.
+Everything carries its sender; clients and brokers use the same words, a broker knows its neighbours.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from unisono.model.event import Event
+from unisono.model.ids import Address, EventId
+from unisono.model.predicate import Filter
+
+TOPIC = "$topic"
+"""The attribute under which filters see an event's topic; names that begin with $ are not for publishers."""
+
+
+class Adv(Struct, frozen=True, tag=True):
+    """Whoever is named will publish only what lies in the filter; one publisher may have several."""
+
+    source: Address
+    ad: str
+    publisher: str
+    filter: Filter
+
+
+class Unadv(Struct, frozen=True, tag=True):
+    """These advertisements are withdrawn, or `lost` with a link."""
+
+    source: Address
+    ads: tuple[str, ...]
+    lost: bool = False
+
+
+class Sub(Struct, frozen=True, tag=True):
+    """A subscription; `client` groups those of one client (section 6.5)."""
+
+    source: Address
+    sub: str
+    client: str
+    filter: Filter
+
+
+class Unsub(Struct, frozen=True, tag=True):
+    """The subscription has ended."""
+
+    source: Address
+    sub: str
+
+
+class Pub(Struct, frozen=True, tag=True):
+    """A publication. Upwards, `echo` asks for an Ack at its place, `barrier` for "not before those you still hold"."""
+
+    source: Address
+    event: Event
+    echo: bool = False
+    barrier: bool = False
+
+
+class Ack(Struct, frozen=True, tag=True):
+    """The echo, downwards only: here is this publication's place in my stream to you."""
+
+    source: Address
+    event: EventId
+
+
+class Nack(Struct, frozen=True, tag=True):
+    """Downwards only: it will never be echoed; drop it."""
+
+    source: Address
+    event: EventId
+    reason: str
+
+
+class Missed(Struct, frozen=True, tag=True):
+    """Downwards only: this publication will not come this way; subscribers are to be told."""
+
+    source: Address
+    event: Event
+    reason: str
+
+
+class Ok(Struct, frozen=True, tag=True):
+    """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done."""
+
+    source: Address
+    kind: Literal["A", "S"]
+    key: str
+
+
+class Open(Struct, frozen=True, tag=True):
+    """Of a link that is joining: all I announced is confirmed."""
+
+    source: Address
+
+
+class LinkUp(Struct, frozen=True, tag=True):
+    """From the driver: there is a new link to a broker; whoever dialled is the lower end."""
+
+    peer: Address
+    is_parent: bool
+
+
+class LinkDown(Struct, frozen=True, tag=True):
+    """From the driver: the last thing read from a lost link, to a broker or to a client."""
+
+    peer: Address
+
+
+class Delivery(Struct, frozen=True, tag=True):
+    """To a client: one event, once, however many of its subscriptions match."""
+
+    event: Event
+
+
+class Active(Struct, frozen=True, tag=True):
+    """To a client: everything published from now on that matches will come."""
+
+    sub: str
+
+
+class Taken(Struct, frozen=True, tag=True):
+    """To a publisher: the event is on its way."""
+
+    event: EventId
+
+
+class NotTaken(Struct, frozen=True, tag=True):
+    """To a publisher: the event was definitely not published."""
+
+    event: EventId
+    reason: str
+
+
+class Missing(Struct, frozen=True, tag=True):
+    """To a client: this event matches and will not come."""
+
+    event: EventId
+    topic: str
+    publisher: str
+    sequence: int
+    reason: str
+
+
+class Cut(Struct, frozen=True, tag=True):
+    """To a client: publishers that can no longer be heard, each with the last event of it that passed here."""
+
+    publishers: tuple[tuple[str, int], ...]
+
+
+BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | Missed | Ok | Open
+ClientMessage = Delivery | Active | Taken | NotTaken | Missing | Cut
