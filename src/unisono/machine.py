@@ -108,7 +108,7 @@ class Unsubscribe(Struct, frozen=True, tag=True):
 
 
 class Heard(Struct, frozen=True, tag=True):
-    """From beneath: this was published on a topic we joined. `number` is its place in the topic's order, if it has one."""
+    """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one."""
 
     topic: Topic
     message: Any

@@ -1,5 +1,8 @@
 """The reader's side: sealed rows by sequence, or the rows of one topic by number. Readers need no lock."""
 
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
 import zlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -182,8 +182,8 @@ def metrics(journal: DataFrame) -> DataFrame:
     told = notifications(journal)
     wanted = [
         F.count("*").alias("deliveries"),
-        F.countDistinct("subscriber").alias("subscribers"),
-        F.countDistinct("event").alias("events"),
+        F.count_distinct("subscriber").alias("subscribers"),
+        F.count_distinct("event").alias("events"),
     ]
     if "kind" in journal.columns:
         wanted.append(F.avg((F.col("kind") == "tag").cast("double")).alias("tagged_share"))
