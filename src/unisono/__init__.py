@@ -18,13 +18,16 @@ from unisono.errors import (
     UnisonoError,
 )
 from unisono.machine import Accepted, Gap, Refused, Stalled, Unknown
+from unisono.runtime.app import App
 from unisono.runtime.connect import connect
 from unisono.runtime.publish import Publisher
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.sync import SyncSession, SyncStream, connect_sync
 
 __all__ = [
     "Accepted",
+    "App",
     "DataLossError",
     "FormatError",
     "Gap",
@@ -38,8 +41,11 @@ __all__ = [
     "Session",
     "Stalled",
     "Stream",
+    "SyncSession",
+    "SyncStream",
     "TransportError",
     "UnisonoError",
     "Unknown",
     "connect",
+    "connect_sync",
 ]

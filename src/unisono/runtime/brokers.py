@@ -24,6 +24,14 @@ def hub_of(name: str) -> Hub:
     return _hubs.setdefault(name, Hub())
 
 
+def set_hub(name: str, hub: Hub | None) -> None:
+    """Puts another broker in its place, or none: then the next who asks gets a new one."""
+    if hub is None:
+        _hubs.pop(name, None)
+    else:
+        _hubs[name] = hub
+
+
 def embedded_endpoint(deployment: Deployment) -> tuple[str, int]:
     """Where the embedded broker listens: as said in `broker.servers`, else one above the port of its node."""
     if deployment.broker.servers:

@@ -16,22 +16,23 @@ from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_deployment
 from unisono.model.ids import Address
 from unisono.runtime import edge
-from unisono.runtime.brokers import endpoint
+from unisono.runtime.brokers import endpoint, set_hub
+from unisono.runtime.ens.memory import Hub, HubConfig
 from unisono.runtime.frames import Codec, Connection, Hello, Letter
-from unisono.runtime.node import Node
+from unisono.runtime.node import IN_PROCESS, Node
 from unisono.runtime.security import token_of
 from unisono.runtime.session import Session, SessionConfig
 
 
 class _MemoryNode:
-    """A node of this loop and how many sessions use it."""
+    """A node of this loop and how many use it."""
 
     def __init__(self, name: str) -> None:
-        spec = NodeSpec("memory", listen="127.0.0.1:0")
+        spec = NodeSpec("memory", listen=IN_PROCESS)
         self.deployment = Deployment(1, f"memory-{name}", nodes=(spec,), broker=BrokerSpec("memory"))
         self.node = Node(self.deployment, "memory")
         self.users = 0
-        self.started = asyncio.Lock()
+        self.starting = asyncio.Lock()
 
 
 _memory: dict[tuple[asyncio.AbstractEventLoop, str], _MemoryNode] = {}
@@ -138,21 +139,32 @@ async def _ask_seed(seed: str, token: str) -> Deployment:
 
 @asynccontextmanager
 async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[Session, None]:
-    key = (asyncio.get_running_loop(), name)
-    shared = _memory.setdefault(key, _MemoryNode(name))
-    shared.users += 1
-    try:
-        async with shared.started:
-            if shared.node.host is None:
-                await shared.node.start()
-        session = Session(shared.deployment, Path(), "", config, shared.node.links)
+    async with hold_memory(name) as node:
+        session = Session(node.deployment, Path(), "", config, node.links)
         await session.open()
         try:
             yield session
         finally:
             await session.close()
+
+
+@asynccontextmanager
+async def hold_memory(name: str, broker: HubConfig | None = None) -> AsyncGenerator[Node, None]:
+    """The node behind `memory://name` of this loop, started for the first and stopped by the last who holds it."""
+    key = (asyncio.get_running_loop(), name)
+    shared = _memory.get(key)
+    if shared is None:
+        shared = _memory[key] = _MemoryNode(name)
+        set_hub(shared.deployment.name, Hub(broker or HubConfig()))
+    shared.users += 1
+    try:
+        async with shared.starting:
+            if shared.node.host is None:
+                await shared.node.start()
+        yield shared.node
     finally:
         shared.users -= 1
         if not shared.users:
             del _memory[key]
             await shared.node.stop()
+            set_hub(shared.deployment.name, None)

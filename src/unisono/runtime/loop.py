@@ -8,13 +8,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Like `asyncio.run`, on uvloop if there is one (measured 1.05 to 1.3 times less CPU)."""
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A loop of uvloop if it is installed (measured 1.05 to 1.3 times less CPU), else of asyncio."""
     try:
         import uvloop
     except ModuleNotFoundError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Like `asyncio.run`, on the best loop there is."""
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(main)
 
 

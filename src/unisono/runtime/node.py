@@ -25,12 +25,13 @@ from unisono.protocols.sequencer.config import SequencerConfig, local, planet, r
 from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
 from unisono.protocols.sequencer.node import Forget, TopicManager
 from unisono.runtime import edge
-from unisono.runtime.brokers import embedded_endpoint, endpoint, make_ens, open_patiently
+from unisono.runtime.brokers import embedded_endpoint, endpoint, hub_of, make_ens, open_patiently
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
 from unisono.runtime.dialect import publisher_on
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.ens.broker import Broker, BrokerConfig
+from unisono.runtime.ens.memory import Hub
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
 from unisono.runtime.homes import check_slots, home_of
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 MACHINE = "sequencer 1"
 """Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 TREE_FEATURE = "sequencer"
+IN_PROCESS = "memory"
+"""Listen address of a node that only its own process reaches."""
 
 
 def sequencer_config(deployment: Deployment) -> SequencerConfig:
@@ -123,7 +126,8 @@ class Node:
             self.ground.stand_on(ens)
             await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)
-        self.port = await self.links.listen(*endpoint(self.spec.listen))
+        if self.spec.listen != IN_PROCESS:
+            self.port = await self.links.listen(*endpoint(self.spec.listen))
         if self.spec.parent is not None:
             self.links.dial(Address(self.spec.parent), *endpoint(self.deployment.node(self.spec.parent).listen))
         logger.info("node %s listens on port %d", self.me, self.port)
@@ -232,6 +236,13 @@ class Node:
             tuple(address for hello in self.links.parties() for address in hello.addresses),
             str(self.failure) if self.failure is not None else None,
         )
+
+    @property
+    def hub(self) -> Hub:
+        """The memory broker of this node."""
+        if self.deployment.broker.kind != "memory":
+            raise MisuseError(f"the broker is {self.deployment.broker.kind}, not memory")
+        return hub_of(self.deployment.name)
 
     # names, for the ground
 

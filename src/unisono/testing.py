@@ -1,0 +1,66 @@
+"""For users' own tests: a deployment in memory whose broker and home misbehave on demand.
+
+    async with unisono.testing.deployment(loss=0.1, delay="5ms", reorder=True, seed=7) as world:
+        async with world.connect() as session, session.subscribe("trades", deadline="200ms") as stream:
+            await session.publish("trades", 1)
+            world.take_home_away()
+            ...
+            world.bring_home_back()
+
+Faults are drawn from the seed. Nothing leaves the process: no port, no file.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
+from typing import Any
+
+from msgspec import structs
+
+from unisono.model.time import Micros, parse_span
+from unisono.runtime.connect import connect, hold_memory
+from unisono.runtime.ens.memory import HubConfig, Weather
+from unisono.runtime.node import Node
+from unisono.runtime.session import Session
+
+_numbers = count(1)
+
+
+class World:
+    """A deployment of one node in memory. Made by `deployment`."""
+
+    def __init__(self, url: str, node: Node) -> None:
+        self.url = url
+        """Give it to the program under test; `memory://…` works in this event loop only."""
+        self._node = node
+
+    def connect(self, **options: Any) -> AbstractAsyncContextManager[Session]:
+        """A session, as by `unisono.connect(world.url)`."""
+        return connect(self.url, **options)
+
+    def set_weather(self, loss: float = 0.0, delay: str | None = None, reorder: bool = False, seed: int = 0) -> None:
+        """What happens to events and stamps from now on: a share lost, each delayed by up to `delay`."""
+        hub = self._node.hub
+        hub.config = structs.replace(hub.config, weather=_weather(loss, delay, reorder, seed))
+
+    def take_home_away(self) -> None:
+        """The node is not reachable until `bring_home_back`: publications wait, streams stall at their deadline."""
+        self._node.links.detach(self._node.me)
+
+    def bring_home_back(self) -> None:
+        self._node.links.attach(self._node.me, self._node)
+
+
+@asynccontextmanager
+async def deployment(
+    loss: float = 0.0, delay: str | None = None, reorder: bool = False, seed: int = 0
+) -> AsyncGenerator[World, None]:
+    """A deployment in memory with faults; see the module."""
+    name = f"testing-{next(_numbers)}"
+    async with hold_memory(name, HubConfig(weather=_weather(loss, delay, reorder, seed))) as node:
+        yield World(f"memory://{name}", node)
+
+
+def _weather(loss: float, delay: str | None, reorder: bool, seed: int) -> Weather:
+    longest = parse_span(delay) if delay is not None else Micros(0)
+    return Weather((0, longest), reorder, loss, seed)
