@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -139,6 +140,26 @@ def test_a_columnar_file_cut_anywhere_is_refused(tmp_path: Path, form: str) -> N
         (tmp_path / "cut").write_bytes(whole[:size])
         with pytest.raises(FormatError):
             read(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_garbled_file_is_read_or_refused_and_nothing_else(tmp_path: Path, form: str) -> None:
+    row = Record("timestamp", subscriber="s", event="a", topic="T", number=1, clock={"T": 1}, depends_on=("b",))
+    WRITERS[form](tmp_path / "whole", Header(), [row, Record(subscriber="s", event="a", position=1)])
+    whole = (tmp_path / "whole").read_bytes()
+    dice = Random(form)
+    refused: list[str] = []
+    for _ in range(150):
+        garbled = bytearray(whole)
+        for _ in range(dice.choice([1, 1, 3, 10])):
+            garbled[dice.randrange(4, len(garbled))] = dice.randrange(256)
+        (tmp_path / "garbled").write_bytes(garbled)
+        try:
+            read(tmp_path / "garbled")
+        except FormatError as problem:
+            refused.append(str(problem))
+    assert refused
+    assert not [problem for problem in refused if "\n" in problem]
 
 
 def test_columns_of_the_wrong_shape_are_named(tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ def test_timestamps_that_wait_for_each_other_are_refused() -> None:
     assert found.witness == "s waits in a circle: X 1 waits for T 1 waits for X 1"
 
 
+def test_a_number_out_of_all_proportion_costs_nothing() -> None:
+    assert verdict(*BOTH, stamp("X", 1, T=0), stamp("T", 1, X=1), stamp("T", 2**60, X=2**60), *SAME).holds
+
+
 def test_the_judge_is_silent_without_timestamps() -> None:
     assert "free" not in [found.judge for found in judge(Journal(Header(), [*BOTH, *saw("s", "x1")]))]
 

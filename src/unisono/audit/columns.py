@@ -24,6 +24,8 @@ except ImportError:
     raise MisuseError("Arrow and Parquet journals need pyarrow: pip install 'unisono[arrow]'") from None
 
 BATCH_ROWS = 1 << 16
+BROKEN = (pa.ArrowException, OSError, EOFError, ValueError)
+"""What pyarrow raises for a garbled file; names that are not UTF-8 are a ValueError."""
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(COLUMNS, pa.int64()),
@@ -73,9 +75,9 @@ def scan(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
     """As `files.scan`, for a file known to be Arrow or Parquet."""
     try:
         schema, batches = _open(file)
-    except (pa.ArrowException, OSError, EOFError) as problem:
+        names, metadata = schema.names, schema.metadata or {}
+    except BROKEN as problem:
         raise FormatError(name, _first_line(problem)) from None
-    metadata = schema.metadata or {}
     header = Header()
     if HEADER_KEY.encode() in metadata:
         try:
@@ -83,9 +85,9 @@ def scan(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
         except msgspec.DecodeError as problem:
             raise FormatError(f"{name}, header", str(problem)) from None
         header = check_header(fields, f"{name}, header")
-    for column in () if "kind" in schema.names else _LEAST:
-        if column not in schema.names:
-            raise FormatError(f"{name}, column {column}", f"missing; the file has {', '.join(schema.names) or 'none'}")
+    for column in () if "kind" in names else _LEAST:
+        if column not in names:
+            raise FormatError(f"{name}, column {column}", f"missing; the file has {', '.join(names) or 'none'}")
     return header, _records(file, name, batches)
 
 
@@ -109,11 +111,13 @@ def _records(file: IO[bytes], name: str, batches: Iterator[Any]) -> Iterator[Rec
         while True:
             try:
                 batch = next(batches, None)
-            except (pa.ArrowException, OSError, EOFError) as problem:
+                if batch is None:
+                    return
+                batch.validate(full=True)  # pyarrow trusts offsets: a garbled file would crash the process
+                columns = [_values(batch, column, name, row) for column in COLUMNS]
+            except BROKEN as problem:
                 raise FormatError(f"{name}, row {row + 1}", _first_line(problem)) from None
-            if batch is None:
-                return
-            for values in zip(*(_values(batch, column, name, row) for column in COLUMNS)):
+            for values in zip(*columns):
                 row += 1
                 yield check(Record(*values), name, "row", row)
 

@@ -132,23 +132,23 @@ def _decode(text: bytes, where: str) -> Record:
     try:
         return _record.decode(text)
     except msgspec.ValidationError as problem:
-        return _decode_foreign(text, where, problem)
+        refused = problem
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
-        raise FormatError(where, f"{cut}{problem}") from None
-
-
-def _decode_foreign(text: bytes, where: str, problem: msgspec.ValidationError) -> Record:
-    """Files made elsewhere often name subscribers and events by number."""
-    fields = _anything.decode(text)
-    if isinstance(fields, dict):
-        for column in _TEXTS:
-            if isinstance(fields.get(column), int):
-                fields[column] = str(fields[column])
-        try:
-            return msgspec.convert(fields, Record)
-        except msgspec.ValidationError as still:
-            problem = still
-    reason, _, place = str(problem).partition(" - at `$")
+        raise _not_json(text, where, problem) from None
+    try:  # files made elsewhere often name subscribers and events by number
+        fields = _anything.decode(text)
+        if isinstance(fields, dict):
+            named = {column: str(fields[column]) for column in _TEXTS if isinstance(fields.get(column), int)}
+            return msgspec.convert({**fields, **named}, Record)
+    except msgspec.ValidationError as problem:
+        refused = problem
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _not_json(text, where, problem) from None
+    reason, _, place = str(refused).partition(" - at `$")
     column = place.strip(".`").partition("[")[0]
-    raise FormatError(f"{where}, column {column}" if column else where, reason) from None
+    raise FormatError(f"{where}, column {column}" if column else where, reason)
+
+
+def _not_json(text: bytes, where: str, problem: Exception) -> FormatError:
+    cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
+    return FormatError(where, f"{cut}{problem}")

@@ -10,6 +10,7 @@ gate; `published_us` as for `complete`). Judged is every subscriber that never u
 events owed to it that another subscriber was notified of, tags aside.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,8 +31,10 @@ class _Subscriber:
     gates: dict[str, dict[str, int]] = field(default_factory=dict)
     starts_us: dict[str, int | None] = field(default_factory=dict)
     """Topic -> what was published before is not owed: the subscriber could not hear it yet."""
+    numbers: dict[str, list[int]] = field(default_factory=dict)
+    """Topic -> the numbers above the base that have a timestamp, ascending."""
     past: dict[str, list[dict[str, int]]] = field(default_factory=dict)
-    """Topic -> per number above the base: topic -> the highest number that must be processed before."""
+    """Topic -> in parallel: topic -> the highest number that must be processed before."""
 
     def is_owed(self, item: Item, published_us: int | None) -> bool:
         topic, number = item
@@ -40,13 +43,15 @@ class _Subscriber:
         start = self.starts_us[topic]
         return published_us is None or start is None or published_us >= start
 
-    def last_done(self, topic: str) -> int:
-        return self.bases[topic] + len(self.past[topic])
+    def next_number(self, topic: str) -> int | None:
+        """The first whose past is not worked out yet."""
+        done, numbers = len(self.past[topic]), self.numbers[topic]
+        return numbers[done] if done < len(numbers) else None
 
     def forces(self, first: Item, second: Item) -> bool:
         if first[0] == second[0]:
             return first[1] < second[1]
-        before = self.past[second[0]][second[1] - self.bases[second[0]] - 1]
+        before = self.past[second[0]][bisect_left(self.numbers[second[0]], second[1])]
         return before.get(first[0], 0) >= first[1]
 
 
@@ -103,38 +108,42 @@ def judge_free(trace: Trace) -> Verdict | None:
 
 def _work_out(subscriber: _Subscriber, entries: Mapping[Item, Mapping[str, int]]) -> str | None:
     """Fills `past` for every item; says how the subscriber waits for itself, if it does."""
-    bases = subscriber.bases
-    subscriber.past = {topic: [] for topic in bases}
-    last = dict(bases)
-    for topic, number in entries:
-        if topic in last:
-            last[topic] = max(last[topic], number)
-    for topic in bases:
-        waiting = [(topic, last[topic])]
+    subscriber.numbers = {topic: [] for topic in subscriber.bases}
+    subscriber.past = {topic: [] for topic in subscriber.bases}
+    for topic, number in sorted(entries):
+        if topic in subscriber.bases and number > subscriber.bases[topic]:
+            subscriber.numbers[topic].append(number)
+    for topic, numbers in subscriber.numbers.items():
+        waiting = [(topic, numbers[-1])] if numbers else []
         while waiting:
             current, upto = waiting[-1]
-            number = subscriber.last_done(current) + 1
-            if number > upto:
+            following = subscriber.next_number(current)
+            if following is None or following > upto:
                 waiting.pop()
                 continue
-            needs = _needs(subscriber, (current, number), entries)
-            blocked = next((item for item in needs.items() if item[1] > subscriber.last_done(item[0])), None)
+            needs = _needs(subscriber, (current, following), entries)
+            blocked = next((item for item in needs.items() if _is_behind(subscriber, item)), None)
             if blocked is None:
-                subscriber.past[current].append(_past(subscriber, (current, number), needs))
+                subscriber.past[current].append(_past(subscriber, (current, following), needs))
             elif any(blocked[0] == under for under, _ in waiting):
-                chain = [f"{under} {subscriber.last_done(under) + 1}" for under, _ in waiting]
+                chain = [f"{under} {subscriber.next_number(under)}" for under, _ in waiting]
                 return " waits for ".join([*chain, f"{blocked[0]} {blocked[1]}"])
             else:
                 waiting.append(blocked)
     return None
 
 
+def _is_behind(subscriber: _Subscriber, need: Item) -> bool:
+    following = subscriber.next_number(need[0])
+    return following is not None and following <= need[1]
+
+
 def _needs(subscriber: _Subscriber, item: Item, entries: Mapping[Item, Mapping[str, int]]) -> dict[str, int]:
     """Rules 2 and 4 of delivery (specs: ordering.md, section 5): entries and gate, of own topics, above the base."""
-    topic, number = item
+    topic = item[0]
     needs: dict[str, int] = {}
-    wanted = [entries.get(item, {})]
-    if number == subscriber.bases[topic] + 1:  # later numbers come after this one anyway
+    wanted = [entries[item]]
+    if not subscriber.past[topic]:  # the topic's later numbers come after this one anyway
         wanted.append(subscriber.gates[topic])
     for asked in wanted:
         for other, least in asked.items():
@@ -144,16 +153,18 @@ def _needs(subscriber: _Subscriber, item: Item, entries: Mapping[Item, Mapping[s
 
 
 def _past(subscriber: _Subscriber, item: Item, needs: Mapping[str, int]) -> dict[str, int]:
-    topic, number = item
+    topic = item[0]
     own = subscriber.past[topic]
     past = dict(own[-1]) if own else {}
-    if number - 1 > subscriber.bases[topic]:
-        past[topic] = number - 1
+    if own:
+        past[topic] = subscriber.numbers[topic][len(own) - 1]
     for other, least in needs.items():
         if past.get(other, 0) >= least:
             continue  # and so is everything before it
-        for further, count in subscriber.past[other][least - subscriber.bases[other] - 1].items():
-            past[further] = max(past.get(further, 0), count)
+        known = bisect_right(subscriber.numbers[other], least)
+        if known:
+            for further, count in subscriber.past[other][known - 1].items():
+                past[further] = max(past.get(further, 0), count)
         past[other] = least
     return past
 
