@@ -25,6 +25,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("up", "up", "A deployment in one process, distances emulated, with a live view."),
     Command("node", "node", "Run one node of a deployment."),
     Command("status", "status", "Draw a deployment and ask each node how it is."),
     Command("init", "init", "Write a deployment file to start from."),

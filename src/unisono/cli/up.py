@@ -1,0 +1,200 @@
+"""`unisono up`: an embedded deployment in one process, with the distances between regions emulated, and a live view."""
+
+import asyncio
+import socket
+import sys
+import tempfile
+import time
+from collections import deque
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from unisono.errors import MisuseError
+from unisono.model.region import public_cloud
+from unisono.runtime.connect import connect
+from unisono.runtime.emulate import Emulation, star_of
+from unisono.runtime.loop import run, stop_signal
+from unisono.runtime.publish import Publisher
+from unisono.runtime.stream import Stream
+
+TOPICS = ("trades", "quotes")
+WINDOW = 2_000
+"""Deliveries of each subscriber that the running verdict looks at."""
+
+
+def up(
+    region: Annotated[list[str] | None, typer.Option(help="A region of the latency table; may be repeated.")] = None,
+    rate: Annotated[float, typer.Option(help="Events per second and region.")] = 20.0,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this long; without it, on Ctrl-C.")] = None,
+    port: Annotated[int, typer.Option(help="Port of the first node; 0 takes free ones.")] = 0,
+    journal: Annotated[Path | None, typer.Option(help="Directory for the clients' journals.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="No live view; one JSON object at the end.")] = False,
+) -> None:
+    """Run regions in one process with real sockets and emulated distances, publish in all of them, and watch.
+
+    Every region publishes on the same two topics and subscribes to both. Other programs may join in: the ports are
+    printed. Exit 0 if all subscribers agreed on the order, 1 if not.
+
+    Example: unisono up --region eu-central-1 --region us-east-1 --seconds 10
+    """
+    regions = tuple(region or ("eu-central-1", "us-east-1", "ap-northeast-1"))
+    table = public_cloud()
+    unknown = [name for name in regions if name not in table.regions]
+    if unknown or len(regions) < 2 or len(set(regions)) < len(regions):
+        raise MisuseError(f"two or more different regions of: {', '.join(table.regions)}")
+    summary = run(_up(regions, rate, seconds, port, journal, as_json))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+    if not summary.agreed:
+        raise typer.Exit(1)
+
+
+class Site(Struct):
+    """What one region has done."""
+
+    region: str
+    published: int = 0
+    delivered: int = 0
+    gaps: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
+class Summary(Struct):
+    """What `--json` prints."""
+
+    agreed: bool
+    compared: int
+    sites: list[Site]
+
+
+class _Player:
+    """The clients of one region: they publish at a rate and subscribe to everything."""
+
+    def __init__(self, region: str) -> None:
+        self.site = Site(region)
+        self.heard: deque[str] = deque(maxlen=WINDOW)
+        self.late_ms: deque[float] = deque(maxlen=WINDOW)
+        self.speed = 0.0
+        self._last = (time.monotonic(), 0)
+
+    async def publish(self, publishers: list[Publisher], rate: float) -> None:
+        number = 0
+        while True:
+            number += 1
+            await publishers[number % len(publishers)].send(str(time.monotonic_ns()).encode())
+            self.site.published += 1
+            await asyncio.sleep(1 / rate)
+
+    async def listen(self, stream: Stream) -> None:
+        async for event in stream:
+            if event.gap is not None:
+                self.site.gaps += 1
+            elif event.id is not None:
+                self.site.delivered += 1
+                self.heard.append(event.id)
+                self.late_ms.append((time.monotonic_ns() - int(event.payload)) / 1e6)
+
+    def measure(self) -> None:
+        now, (then, before) = time.monotonic(), self._last
+        self.speed, self._last = (self.site.delivered - before) / max(now - then, 1e-6), (now, self.site.delivered)
+        late = sorted(self.late_ms)
+        if late:
+            self.site.p50_ms = round(late[len(late) // 2], 1)
+            self.site.p99_ms = round(late[len(late) * 99 // 100], 1)
+
+
+def _compare(players: list[_Player]) -> tuple[bool, int]:
+    """Do all pairs of subscribers agree on the events both were told of lately? And how many were compared?"""
+    compared = 0
+    for i, one in enumerate(players):
+        for two in players[i + 1 :]:
+            mine, theirs = dict.fromkeys(one.heard), dict.fromkeys(two.heard)
+            common = [event for event in mine if event in theirs]
+            compared += len(common)
+            if common != [event for event in theirs if event in mine]:
+                return False, compared
+    return True, compared
+
+
+async def _up(
+    regions: tuple[str, ...], rate: float, seconds: float | None, port: int, journal: Path | None, quiet: bool
+) -> Summary:
+    stop = stop_signal()
+    ports = [port + i for i in range(len(regions) + 1)] if port else _free_ports(len(regions) + 1)
+    deployment = star_of(regions, public_cloud(), ports)
+    players = [_Player(region) for region in regions]
+    console = Console(stderr=True)
+    agreed, compared = True, 0
+    async with AsyncExitStack() as stack:
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        world = await stack.enter_async_context(Emulation(deployment, base))
+        tasks = []
+        for player in players:
+            session = await stack.enter_async_context(connect(world.view(player.site.region), journal=journal))
+            stream = await stack.enter_async_context(session.subscribe(*TOPICS))
+            publishers = [await session.publisher(topic) for topic in TOPICS]
+            tasks.append(asyncio.create_task(player.listen(stream)))
+            tasks.append(asyncio.create_task(player.publish(publishers, rate)))
+        live = None if quiet else stack.enter_context(Live(console=console, refresh_per_second=4))
+        until = time.monotonic() + seconds if seconds is not None else None
+        while not stop.is_set() and (until is None or time.monotonic() < until):
+            await asyncio.wait([asyncio.ensure_future(stop.wait())], timeout=0.5)
+            still, compared = _compare(players)
+            agreed = agreed and still
+            for player in players:
+                player.measure()
+            for task in tasks:
+                if task.done():
+                    task.result()
+            if live is not None:
+                live.update(_view(world, players, agreed, compared))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return Summary(agreed, compared, [player.site for player in players])
+
+
+def _view(world: Emulation, players: list[_Player], agreed: bool, compared: int) -> Group:
+    table = Table(title="unisono up", title_style="bold")
+    for column in ("region", "node", "published", "delivered", "per s", "p50 ms", "p99 ms", "gaps"):
+        table.add_column(column, justify="left" if column in ("region", "node") else "right")
+    for player in players:
+        site = player.site
+        node = next(spec for spec in world.deployment.nodes if spec.region == site.region)
+        role = "root" if node.parent is None else "leaf"
+        table.add_row(
+            site.region,
+            f"{node.listen} {role}",
+            str(site.published),
+            str(site.delivered),
+            f"{player.speed:.0f}",
+            f"{site.p50_ms:.1f}",
+            f"{site.p99_ms:.1f}",
+            str(site.gaps),
+        )
+    verdict = Text("one order: ", style="bold")
+    if agreed:
+        verdict.append(f"all subscribers agree ({compared} common events compared)", style="green")
+    else:
+        verdict.append("subscribers disagree", style="red")
+    return Group(table, verdict)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
