@@ -10,21 +10,18 @@ nothing and only links and waiting make latency).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from unisono.machine import (
-    Accepted,
     Broadcast,
     CancelTimer,
     Deliver,
     DurableMachine,
     Effect,
     Fired,
-    Gap,
     Heard,
     Join,
     Joined,
@@ -33,18 +30,16 @@ from unisono.machine import (
     Persist,
     Publish,
     Refuse,
-    Refused,
     Restarted,
     Send,
     SetTimer,
-    Stalled,
     Subscribe,
-    Unknown,
     Unsubscribe,
 )
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
+from unisono.sim.chronicle import events_in, write_notice
 from unisono.sim.spec import Span, Spec
 from unisono.structures.sessions import BroadcastsDone, Sessions
 
@@ -62,18 +57,6 @@ class ServiceSpec(Spec, frozen=True):
     queue_max: int = 1_000
     when_full: Literal["drop", "push back"] = "drop"
     """`drop` loses what finds the queue full; `push back` leaves it with its sender until there is room."""
-
-
-def events_in(message: Any, depth: int = 4) -> Iterator[Event]:
-    """The events a message carries, however a protocol has wrapped them."""
-    if isinstance(message, Event):
-        yield message
-    elif depth and isinstance(message, Struct | tuple | list):
-        parts = (
-            message if isinstance(message, tuple | list) else (getattr(message, f) for f in message.__struct_fields__)
-        )
-        for part in parts:
-            yield from events_in(part, depth - 1)
 
 
 class Disk:
@@ -120,9 +103,9 @@ class Host:
         self._snapshot_every = snapshot_every
         self._timers: dict[str, int] = {}
         self._timer_count = 0
-        self._joining: dict[Topic, int | None] = {}  # asked for at the ENS; since when it is in force
-        self._known_at: dict[str, int] = {}  # event -> when this life first knew of it; only if a deadline is judged
-        self._position = 0
+        self._beneath: dict[Topic, int | None] = {}  # topics joined at the ENS; since when in force
+        self.known_at: dict[str, int] = {}  # event -> when this life first knew of it; only if a deadline is judged
+        self.position = 0  # notifications so far
         self._sequence = 0
         self._pauses = 0
         self._waiting: deque[Any] = deque()
@@ -154,9 +137,9 @@ class Host:
         self._timers.clear()
         self._waiting.clear()
         self._overflow.clear()
-        self._joining.clear()
+        self._beneath.clear()
         self.subscribed.clear()
-        self._known_at.clear()
+        self.known_at.clear()
         self._busy = False
         self.world.ens.forget(self)
         self.world.note("crash", self.name)
@@ -171,7 +154,7 @@ class Host:
         if not disk or not isinstance(self.machine, DurableMachine):
             self.disk = Disk()
             self.name = f"{self.address}#{self.life}"
-            self._position = self._sequence = 0
+            self.position = self._sequence = 0
         self.world.note("restart", self.name, note="with its disk" if disk else "without its disk")
         self.start()
 
@@ -228,8 +211,8 @@ class Host:
             self.world.note("arrive", self.name, note=type(message).__name__)
             for event in events_in(message):
                 self.world.note("arrive", self.name, subscriber=self.name, event=event.id)
-        if isinstance(message, Joined) and message.topic in self._joining:
-            self._joining[message.topic] = self.world.now
+        if isinstance(message, Joined) and message.topic in self._beneath:
+            self._beneath[message.topic] = self.world.now
         if self._service is None and not self._pauses and not self._waiting:
             self._handle(message)
             return
@@ -284,7 +267,7 @@ class Host:
         now = Micros(self.world.now + self.skew_us)
         if self.world.deadline_us is not None and isinstance(message, Heard):
             for event in events_in(message):
-                self._known_at.setdefault(event.id, self.world.now)
+                self.known_at.setdefault(event.id, self.world.now)
         for effect in self.machine.handle(message, now):
             self.effects += 1
             if self.effects == self.crash_at:
@@ -298,7 +281,9 @@ class Host:
                         self.world.note("send", self.name, peer=to, note=type(inner).__name__)
                     self.world.network.carry(self, to, inner)
                 case Deliver(item=item):
-                    self._delivered(item)
+                    write_notice(self, item)
+                    if self.on_deliver is not None:
+                        self.on_deliver(item)
                 case Persist():
                     self.disk.log.append((now, message))
                 case SetTimer(key=key, at=at):
@@ -310,10 +295,10 @@ class Host:
                 case Broadcast(topic=topic, message=inner, control=control):
                     self.world.ens.publish(self, topic, inner, control)
                 case Join(topic=topic):
-                    self._joining[topic] = None
+                    self._beneath[topic] = None
                     self.world.ens.join(self, topic)
                 case Leave(topic=topic):
-                    self._joining.pop(topic, None)
+                    self._beneath.pop(topic, None)
                     self.world.ens.leave(self, topic)
                 case Refuse(reason=reason):
                     self.world.note("refuse", self.name, note=reason)
@@ -323,44 +308,10 @@ class Host:
             self.disk.snapshot = msgspec.msgpack.encode(self.machine.snapshot())
             self.disk.log.clear()
 
-    def _due(self, event: Event) -> int | None:
-        """The moment by which the event had to be delivered: its deadline runs from when it was first known here."""
-        known_at, deadline = self._known_at.pop(event.id, None), self.world.deadline_us
-        return None if known_at is None or deadline is None else known_at + deadline
-
     def wants(self, topic: Topic) -> bool:
         """Has joined the topic at the service beneath, or is about to."""
-        return topic in self._joining
+        return topic in self._beneath
 
-    def _delivered(self, item: Any) -> None:
-        note, me = self.world.note, self.name
-        match item:
-            case Heard(topic=topic, message=Event() as event, number=number, late=late):
-                self._position += 1
-                note(
-                    "tag" if late else "deliver", me, subscriber=me, event=event.id, position=self._position,
-                    topic=event.topic, number=number or None, publisher=event.publisher, publisher_seq=event.sequence,
-                    published_us=self.world.published_us.get(event.id), delivered_us=self.world.now,
-                    deadline_us=self._due(event),
-                )  # fmt: skip
-            case Joined(topic=topic, base=base):
-                self.subscribed[topic] = base
-                note(
-                    "subscribe", me, subscriber=me, topic=self.world.topic_name(topic), number=base,
-                    published_us=self._joining.get(topic),
-                )  # fmt: skip
-            case Gap(topic=topic, first=first, last=last, reason=reason):
-                note(
-                    "gap", me, subscriber=me, topic=self.world.topic_name(topic), number=first, last_number=last,
-                    note=reason,
-                )  # fmt: skip
-            case Stalled(topic=topic, reason=reason):
-                note("stalled", me, subscriber=me, topic=self.world.topic_name(topic), note=reason)
-            case Accepted(request=request):
-                note("outcome", me, event=f"{me}:{request}", note="accepted")
-            case Refused(request=request):
-                note("outcome", me, event=f"{me}:{request}", note="refused")
-            case Unknown(request=request):
-                note("outcome", me, event=f"{me}:{request}", note="unknown")
-        if self.on_deliver is not None:
-            self.on_deliver(item)
+    def hears_since(self, topic: Topic) -> int | None:
+        """When `Joined` came from beneath: what was published before may not be heard."""
+        return self._beneath.get(topic)
