@@ -82,7 +82,7 @@ def scan(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
     if HEADER_KEY.encode() in metadata:
         try:
             fields = msgspec.json.decode(metadata[HEADER_KEY.encode()])
-        except msgspec.DecodeError as problem:
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise FormatError(f"{name}, header", str(problem)) from None
         header = check_header(fields, f"{name}, header")
     for column in () if "kind" in names else _LEAST:
