@@ -40,7 +40,7 @@ class LinksConfig(Struct, frozen=True):
     """Pace of reconnecting and bounds of connections."""
 
     redial_s_min: float = 0.05
-    redial_s_max: float = 2.0
+    redial_s_max: float = 1.0
     connections_max: int = 10_000
     """Accepted connections; further ones are closed at once."""
     wire: WireConfig = WireConfig()

@@ -11,8 +11,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -62,8 +60,7 @@ class Run:
             for name in ("hub", "east", "west"):
                 self.start_node(name)
             async with asyncio.timeout(150):
-                for number in (1, 2):
-                    await self.start_subscriber(number)
+                await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
                 publishers = [self._start_publisher(number) for number in (1, 2)]
                 for _ in range(self.plan.faults):
                     await asyncio.sleep(self.dice.uniform(0.05, 0.6))
@@ -171,27 +168,42 @@ class Run:
 
     # the end
 
-    async def quiet(self) -> None:
-        """Waits until no journal of a client has grown for a while; bounded by the run's own limit."""
-        last, still = -1, 0
-        while still < 8:
-            await asyncio.sleep(0.25)
-            size = sum(path.stat().st_size for path in self.journals.rglob("*.jsonl"))
-            still, last = (still + 1, last) if size == last else (0, size)
+    async def quiet(self, patience_s: float = 40.0) -> None:
+        """Waits until the subscribers that live have been told of every number issued, or for as long as is fair."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience_s
+        while loop.time() < until:
+            await asyncio.sleep(0.3)
+            records = self._records()
+            issued: dict[str | None, int] = {}
+            told: dict[tuple[str | None, str | None], int] = {}
+            for record in records:
+                if record.kind == "timestamp":
+                    issued[record.topic] = max(issued.get(record.topic, 0), record.number or 0)
+                elif record.kind in ("subscribe", "deliver", "gap"):
+                    last = record.last_number if record.last_number is not None else record.number or 0
+                    key = (record.subscriber, record.topic)
+                    told[key] = max(told.get(key, 0), last)
+            alive = [key for key in told if key[0] is not None and key[0].partition("/")[0] not in self.crashed]
+            if len(alive) == 2 * len(TOPICS) and all(told[key] >= issued.get(key[1], 0) for key in alive):
+                return
 
-    def journal(self) -> Journal:
-        """All journals as one, in the order of time, ended by `end`."""
+    def _records(self) -> list[Record]:
         records: list[Record] = []
         for path in [*self.journals.rglob("*.jsonl"), *self.directory.glob("data/journal/*.jsonl")]:
             lines = path.read_bytes().split(b"\n")[1:-1]  # without the header and what a kill cut short
-            records += [msgspec.json.decode(line, type=Record) for line in lines]
+            mine = [msgspec.json.decode(line, type=Record) for line in lines]
+            records += mine
             if path.stem in self.crashed:
-                last = max((record.at_us for record in records), default=0)
-                sids = dict.fromkeys(r.who for r in records if r.who is not None and r.who.startswith(path.stem))
-                records += [Record("crash", last, who=sid) for sid in sids]
+                sids = dict.fromkeys(record.who for record in mine if record.who is not None)
+                records += [Record("crash", mine[-1].at_us, who=sid) for sid in sids]
+        return records
+
+    def journal(self) -> Journal:
+        """All journals as one, in the order of time, ended by `end`."""
         seen: dict[tuple[str | None, int | None], None] = {}
         unique: list[Record] = []
-        for record in sorted(records, key=lambda record: record.at_us):
+        for record in sorted(self._records(), key=lambda record: record.at_us):
             if record.kind == "timestamp":  # a home repeats its stamps after a restart
                 if (record.topic, record.number) in seen:
                     continue
@@ -199,10 +211,3 @@ class Run:
             unique.append(record)
         end = unique[-1].at_us if unique else 0
         return Journal(Header(promises=JUDGES), [*unique, Record("end", end)])
-
-
-@asynccontextmanager
-async def judged(directory: Path, plan: Plan) -> AsyncGenerator[tuple[Run, dict[str, Verdict]], None]:
-    run = Run(directory, plan)
-    verdicts = await run.play()
-    yield run, {verdict.judge: verdict for verdict in verdicts}
