@@ -171,6 +171,21 @@ def test_a_client_moves_to_another_server_of_the_cluster_and_is_heard_from_there
     run(main())
 
 
+def test_a_subscription_is_not_in_force_while_the_servers_are_cut_from_each_other() -> None:
+    async def main() -> None:
+        async with NatsClusterWorld() as world:
+            here, there = Ear(), Ear()
+            subscriber, publisher = await world.connect(here, 0), await world.connect(there, 1)
+            for topic in ("first", "second"):
+                for proxy in world.cluster.proxies:
+                    proxy.cut()
+                await subscriber.subscribe(topic)  # takes as long as the servers take to find each other
+                publisher.publish([Item(topic, b"", "p", 1)])
+                await here.until(lambda topic=topic: [item.topic for item in here.items][-1:] == [topic])
+
+    run(main())
+
+
 def test_open_items_survive_a_paused_server() -> None:
     async def main() -> None:
         async with NatsWorld() as world:

@@ -157,10 +157,10 @@ class NatsClusterWorld(NatsWorld):
     places = 2
 
     async def start_servers(self, directory: Path) -> list[NatsServer]:
-        cluster = NatsCluster(directory, 2, Micros(20_000), SMALL)
-        self._stack.push_async_callback(cluster.stop)
-        await cluster.start()
-        return cluster.servers
+        self.cluster = NatsCluster(directory, 2, Micros(20_000), SMALL)
+        self._stack.push_async_callback(self.cluster.stop)
+        await self.cluster.start()
+        return self.cluster.servers
 
 
 class JetStreamWorld(NatsWorld):

@@ -31,6 +31,7 @@ class NatsClient:
         self.given = [normalize(server) for server in options.servers]
         # Servers found in the cluster are addressed without credentials: those of the first URL serve for all.
         self.options = with_credentials_of(self.given[0], options)
+        self._found: dict[str, None] = {}
         self.session = secrets.token_hex(8)
         self.subscriptions: dict[bytes, bytes] = {}  # sid -> subject
         self.wire: NatsWire | None = None
@@ -49,9 +50,17 @@ class NatsClient:
         return self.wire.info if self.wire is not None else Info()
 
     def servers(self) -> list[str]:
-        """Given ones first, then those the server told us of."""
-        found = [normalize(url) for url in self.info.connect_urls]
-        return list(dict.fromkeys(self.given + found))
+        """Given ones first, then those that a server told us of.
+
+        A server stops telling of a neighbour when the route between them breaks, but the neighbour is still there and
+        will be heard again: so none is forgotten unless it cannot be reached either (`forget`).
+        """
+        self._found.update(dict.fromkeys(normalize(url) for url in self.info.connect_urls))
+        return list(dict.fromkeys([*self.given, *self._found]))
+
+    def forget(self, url: str) -> None:
+        """The server at this address cannot be reached; it is named again if it comes back."""
+        self._found.pop(url, None)
 
     async def open(self) -> None:
         await self._dial_any(self.given)
@@ -164,6 +173,7 @@ class NatsClient:
                 continue
             self._gone.clear()
             self.wire = wire
+            self.servers()
             if wire.is_gone:
                 self._gone.set()
             wire.pause(self.paused)

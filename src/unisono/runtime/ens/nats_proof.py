@@ -97,6 +97,7 @@ class Prover:
             await probe.open(url, self._client)
         except TransportError:
             self._unreachable[url] = asyncio.get_running_loop().time() + UNREACHABLE_S
+            self._client.forget(url)
             return
         self._server_ids[url] = probe.server_id
         if probe.server_id == self._client.info.server_id or probe.server_id in self._probes:
