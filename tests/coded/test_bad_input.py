@@ -259,3 +259,31 @@ def test_fuzzed_packets_deliver_no_wrong_byte_and_grow_nothing(seed: int) -> Non
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_a_million_fuzzed_packets(seed: int) -> None:
     fuzz(seed, 100_000)
+
+
+def test_a_forged_generation_number_is_turned_away() -> None:
+    bench = Bench(ASKING)
+    bench.give(direct(forged(publication(CONTENT)[0][0], generation=60_000)))
+    bench.wait(300_000)
+    assert bench.node.counters["no such generation"] == 1
+    assert max((ask.generation for _, ask in bench.asks()), default=0) == 0
+
+
+def test_after_a_failure_only_the_publishers_own_rows_remain() -> None:
+    bench = Bench(ASKING)
+    packets = publication(CONTENT)[0]
+    for data in packets[:5]:
+        bench.give(direct(data))
+    for data in packets[5:N]:
+        bench.give(Piece(polluted(data), PEERS[0]))
+    assert bench.node.counters["polluted"] == 1
+    assert bench.node._arrivals.live[key_of(1)].generations[0].decoder.rank == 5
+
+
+def test_only_who_shared_in_every_failure_and_not_in_the_success_is_banned() -> None:
+    membership = Bench(ASKING).node._topics[TOPIC]
+    a, b, c, d = PEERS[:4]
+    assert membership.judge([(a, b, c), (a, c, d)], [c]) == 1
+    assert list(membership.banned) == [a]
+    assert a not in membership.view
+    assert membership.judge([], [c]) == 0

@@ -9,6 +9,8 @@ EXPERIMENTS: dict[str, str] = {
     # name on the command line: module beneath this package
     "sequencer/group-size": "group_size",
     "coded/success-model": "coded_success",
+    "coded/redundancy": "coded_redundancy",
+    "coded/air-traffic": "coded_air_traffic",
 }
 
 

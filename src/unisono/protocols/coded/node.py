@@ -513,10 +513,13 @@ class CodedNode:
             if is_old or event in self._arrivals.finished:
                 continue
             arrival = self._arrivals.live.get(event) or self._open(event, now, effects)
-            if arrival is not None and (
-                arrival.asked_at is None or now - arrival.asked_at >= self._config.ask_every_us
-            ):
+            if arrival is None:
+                continue
+            is_due = arrival.asked_at is None or now - arrival.asked_at >= self._config.ask_every_us
+            if is_due:
                 arrival.open.clear()
+            # Whoever asks by itself asks one at a time; the thesis' styles have nothing but adverts to go by.
+            if is_due or (self._config.style != "need" and adverts.source not in arrival.open):
                 arrival.asked_at = now
                 effects.append(PERSIST)
                 self._ask(adverts.source, arrival, effects)
