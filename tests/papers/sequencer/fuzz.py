@@ -34,16 +34,14 @@ def random_tree(dice: random.Random) -> dict[str, str | None]:
     return tree
 
 
-def fuzz(
-    seed: int, config: SequencerConfig, moves: bool = False, make: Any = Deployment, **machines: Any
-) -> Deployment:
+def fuzz(seed: int, config: SequencerConfig, moves: bool = False, make: Any = Deployment, stop: bool = False) -> Any:
     dice = random.Random(seed)
     tree = random_tree(dice)
     nodes = list(tree)
     if len(nodes) > 1 and dice.random() < 0.4:
         nodes.remove("n0")
     topics = range(dice.randint(2, 6))
-    world = make(tree, {t: dice.choice(nodes) for t in topics}, config, **machines)
+    world = make(tree, {t: dice.choice(nodes) for t in topics}, config)
     names = [f"s{i}" for i in range(dice.randint(2, 5))]
     joiners = {name for name in names if dice.random() < 0.5}
     for name in names:
@@ -65,7 +63,8 @@ def fuzz(
             publisher = dice.choice([*names, "p0", "p1"])
             world.publish(publisher, dice.choice(topics), f"e{i}")
         world.shuffle(dice, dice.choice([0, 1, 3, 10]))
-    world.settle(dice, timers_max=2000)
+    if not stop:  # in the middle of everything
+        world.settle(dice, timers_max=2000)
     return world
 
 

@@ -6,7 +6,10 @@ clients' numbers: what is in `bar` and `hist` has passed the meeting point.
 
 from typing import Any
 
+import msgspec
+
 from tests.papers.sequencer.pump import Deployment, Letter
+from unisono.machine import Persist
 from unisono.protocols.sequencer.messages import Fill, Install, Part
 
 
@@ -20,6 +23,7 @@ class Watched(Deployment):
         self.stamps: dict[tuple[int, int], dict[Any, int]] = {}
         self.locals: dict[tuple[str, int, int], int] = {}
         self.passed: dict[tuple[str, int], int] = {}
+        self.persisted = False
         self.checks = 0
 
     def deliver(self, letter: Letter) -> None:
@@ -32,8 +36,25 @@ class Watched(Deployment):
                 self.passed[letter.to, message.topic] = number
             if isinstance(message, Install) and message.topic in self.nodes[letter.to].hosted:
                 self._i5(message)
+        before = self._durable(letter.to)
         super().deliver(letter)
+        if not self.persisted:
+            assert self._durable(letter.to) == before, f"{message} changed {letter.to} and was not made durable"
         self.check()
+
+    def perform(self, who: str, effects: Any) -> None:
+        effects = list(effects)
+        self.persisted = any(isinstance(effect, Persist) for effect in effects) or who not in self.nodes
+        super().perform(who, effects)
+
+    def _durable(self, name: str) -> bytes:
+        """What a node must not forget; timers and marks are made again."""
+        node = self.nodes.get(name)
+        if node is None:
+            return b""
+        snapshot = node.snapshot()
+        del snapshot["timers"], snapshot["marking"]
+        return msgspec.msgpack.encode(snapshot)
 
     def check(self) -> None:
         self.checks += 1

@@ -594,6 +594,7 @@ class TopicManager:
     def _fired(self, key: str, now: Micros, out: list[Effect]) -> None:
         self._timers.pop(key, None)
         if key == "marks":
+            out.append(PERSIST)
             for topic in list(self._marking):
                 out.append(Broadcast(topic, Mark(topic, self.hosted[topic].high_water), control=True))
                 self._marking[topic] -= 1
