@@ -70,6 +70,14 @@ def test_fifo_keeps_its_promises(name: str, seed: int) -> None:
     assert [verdict for verdict in judge(journal, journal.header.promises) if not verdict.holds] == []
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", [name for name in scenario.names() if name.startswith("fifo/")])
+def test_fifo_keeps_its_promises_over_a_thousand_seeds(name: str) -> None:
+    for seed in range(1_000):
+        journal = scenario.play(scenario.load(name), seed)
+        assert [verdict for verdict in judge(journal, journal.header.promises) if not verdict.holds] == [], seed
+
+
 def test_without_fifo_the_judge_says_no() -> None:
     """The same world, judged on a promise nobody makes there: the verdicts above mean something."""
     broken = 0

@@ -20,9 +20,10 @@ from unisono.machine import (
 )
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
+from unisono.model.region import LatencyTable
 from unisono.model.time import Micros
 from unisono.sim.host import ServiceSpec
-from unisono.sim.links import Fixed, LinkSpec
+from unisono.sim.links import ByRegion, Fixed, LinkSpec
 from unisono.sim.spec import Span
 from unisono.sim.world import World
 
@@ -122,6 +123,7 @@ def test_messages_take_the_time_of_their_link() -> None:
 def test_only_what_was_persisted_survives_a_crash() -> None:
     world = World(0)
     host = world.add("h", lambda name: Remembering())
+    world.run()
     assert inputs(world, "h") == [Restarted()]
     kept, lost = do(PERSIST), do(SetTimer("x", Micros(10)))
     host.tell(kept)
@@ -144,6 +146,21 @@ def test_a_crash_comes_before_the_effect_it_names_and_stops_the_rest() -> None:
         assert not host.is_up
         assert bool(host.disk.log) is persisted
         assert len(inputs(world, "peer")) == sent
+
+
+def test_a_first_message_finds_hosts_that_were_added_later() -> None:
+    class Greeting(Remembering):
+        def handle(self, message: Any, now: Micros) -> list[Effect]:
+            super().handle(message, now)
+            return [Send(Address("far"), "hello")] if isinstance(message, Restarted) else []
+
+    table = LatencyTable(("eu", "us"), ((0, 40_000), (40_000, 0)))
+    world = World(0, links=LinkSpec(ByRegion()), latencies=table)
+    world.add("near", lambda name: Greeting(), region="eu")
+    far = world.add("far", lambda name: Obedient(), region="us")
+    world.run()
+    assert isinstance(far.machine, Obedient)
+    assert far.machine.seen == [("hello", 40_000)]
 
 
 def test_a_snapshot_replaces_the_log() -> None:

@@ -126,7 +126,10 @@ class Host:
                 machine.restore(msgspec.msgpack.decode(self.disk.snapshot, strict=False))
             for then, message in self.disk.log:
                 machine.handle(message, then)
-            self._handle(Restarted())
+            if self.life == 1:
+                self.tell(Restarted())  # when the world runs: the hosts it may send to need not be there yet
+            else:
+                self._handle(Restarted())
 
     def crash(self) -> None:
         if not self.is_up:
