@@ -7,10 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import unisono
 from tests.runtime.test_session import take
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, TopicSpec
+from unisono.model.deployment import BrokerSpec, Deployment, Foreign, NodeSpec, Region, Security, TopicSpec
+from unisono.runtime.brokers import embedded_endpoint, nearest_first
+from unisono.runtime.ens.adapter import Item
+from unisono.runtime.ens.embedded import EmbeddedEns
+from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node, NodeConfig
 from unisono.runtime.wal import LogConfig
 
@@ -187,5 +192,74 @@ def test_while_a_home_is_away_other_topics_go_on_and_its_own_wait(tmp_path: Path
             nodes["east"] = Node(deployment, "east", tmp_path, FAST)
             await nodes["east"].start()
             assert isinstance(await pending, unisono.Accepted)
+
+    asyncio.run(run())
+
+
+class Silent:
+    """A listener that does not care."""
+
+    def on_items(self, items: list[Item]) -> None: ...
+
+    def on_confirmed(self, count: int) -> None: ...
+
+    def on_notice(self, notice: object) -> None: ...
+
+
+@pytest.mark.parametrize(("foreign", "expected"), [("tag", [(0, True), (1, False)]), ("refuse", [(1, False)]),
+                                                   ("adopt", [(1, False), (2, False)])])  # fmt: skip
+def test_events_of_strangers_are_tagged_refused_or_adopted(
+    tmp_path: Path, foreign: Foreign, expected: list[tuple[int, bool]]
+) -> None:
+    async def run() -> None:
+        deployment = star()
+        deployment = structs.replace(deployment, topics=(TopicSpec("trades", "east", foreign),))
+        stranger = EmbeddedEns(*embedded_endpoint(deployment), Silent())
+        async with (
+            asyncio.timeout(30),
+            running(deployment, tmp_path),
+            unisono.connect(url(deployment, "east")) as session,
+            session.subscribe("trades") as stream,
+        ):
+            await stranger.open()
+            stranger.publish([Item("trades", b'"strange"')])
+            await stranger.flush()
+            if foreign == "adopt":
+                assert [event.data for event in await take(stream, 1)] == ["strange"]
+            await session.publish("trades", "ours")
+            heard = await take(stream, len(expected) - (foreign == "adopt"))
+            seen = [(event.number, event.late) for event in heard]
+            assert seen == (expected[1:] if foreign == "adopt" else expected)
+            assert heard[-1].data == "ours"
+            await stranger.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_prefers_the_broker_server_of_its_region() -> None:
+    deployment = Deployment(
+        1, regions=(Region("eu"), Region("us")), broker=BrokerSpec("nats", ("nats://eu:4222", "nats://us:4222"))
+    )
+    assert nearest_first(deployment, "us") == ("nats://us:4222", "nats://eu:4222")
+    assert nearest_first(deployment, None) == ("nats://eu:4222", "nats://us:4222")
+
+
+def test_payloads_are_stored_before_they_are_accepted_on_jetstream(tmp_path: Path) -> None:
+    async def run() -> None:
+        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True))
+        await server.start()
+        deployment = structs.replace(star(), broker=BrokerSpec("jetstream", (server.url,)))
+        try:
+            async with (
+                asyncio.timeout(60),
+                running(deployment, tmp_path),
+                unisono.connect(url(deployment, "east")) as session,
+                session.subscribe("trades", "quotes", reliability="reliable") as stream,
+            ):
+                assert await session.publish("trades", 1) == unisono.Accepted(1, "stored")
+                assert await session.publish("quotes", 2) == unisono.Accepted(2, "stored")
+                assert [event.data for event in await take(stream, 2)] == [1, 2]
+        finally:
+            server.kill()
 
     asyncio.run(run())

@@ -43,8 +43,10 @@ def embedded_endpoint(deployment: Deployment) -> tuple[str, int]:
     raise MisuseError(f"deployment {deployment.name!r}: no node has the role broker, and no broker server is named")
 
 
-def make_ens(deployment: Deployment, listener: Listener, token: str) -> Ens:
-    """An adapter for the deployment's broker, not yet open."""
+def make_ens(
+    deployment: Deployment, listener: Listener, token: str, region: str | None = None, is_node: bool = False
+) -> Ens:
+    """An adapter for the deployment's broker, not yet open. Nodes log in to NATS as user `node` with the token."""
     broker = deployment.broker
     match broker.kind:
         case "memory":
@@ -52,12 +54,28 @@ def make_ens(deployment: Deployment, listener: Listener, token: str) -> Ens:
         case "embedded":
             return EmbeddedEns(*embedded_endpoint(deployment), listener, token=token)
         case "nats" | "jetstream":
-            from unisono.runtime.ens.nats import NatsEns
             from unisono.runtime.ens.nats_wire import NatsOptions
 
-            if broker.kind == "jetstream":
-                raise MisuseError("broker kind jetstream is not wired into nodes yet")
-            return NatsEns(NatsOptions(broker.servers), listener)
+            servers = nearest_first(deployment, region)
+            options = NatsOptions(servers, "node", token) if is_node and token else NatsOptions(servers)
+            if broker.kind == "nats":
+                from unisono.runtime.ens.nats import NatsEns
+
+                return NatsEns(options, listener)
+            from unisono.runtime.ens.jetstream import JetStreamEns
+
+            return JetStreamEns(options, listener)
+
+
+def nearest_first(deployment: Deployment, region: str | None) -> tuple[str, ...]:
+    """The broker's servers with that of our region in front, where there is one server per region, in their order."""
+    servers, names = deployment.broker.servers, [region.name for region in deployment.regions]
+    if not servers:
+        raise MisuseError(f"deployment {deployment.name!r}: broker.servers names no NATS server")
+    if region is None or region not in names or len(servers) != len(names):
+        return servers
+    mine = servers[names.index(region)]
+    return (mine, *(server for server in servers if server != mine))
 
 
 async def open_patiently(ens: Ens, patience_s: float) -> None:

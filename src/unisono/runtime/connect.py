@@ -45,6 +45,7 @@ async def connect(
     token: str | None = None,
     journal: str | Path | None = None,
     state: str | Path | None = None,
+    region: str | None = None,
     timeout: float = 10.0,
 ) -> AsyncGenerator[Session, None]:
     """Connects to a deployment.
@@ -55,6 +56,7 @@ async def connect(
     config = SessionConfig(
         open_s=timeout,
         journal=Path(journal) if journal is not None else None,
+        region=region,
         state=Path(state) if state is not None else None,
     )
     if isinstance(where, str) and where.startswith("memory://"):

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -41,6 +41,9 @@ from unisono.runtime.links import Links, LinksConfig, owner
 from unisono.runtime.security import client_context, same_token, server_context, token_of
 from unisono.runtime.wal import Log, LogConfig
 from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
+
+if TYPE_CHECKING:
+    from unisono.runtime.adopt import Adopter
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +93,7 @@ class Node:
         self.desk: Desk | None = None
         self.broker: Broker | None = None
         self._token = token_of(deployment.security)
+        self._adopter: Adopter | None = None
         self._watchers: dict[Address, list[str]] = {}
         self._sids: dict[Address, dict[Address, None]] = {}
         self._leases: dict[Address, asyncio.TimerHandle] = {}
@@ -122,7 +126,7 @@ class Node:
             self.broker = Broker(BrokerConfig(client_token=self._token))
             await self.broker.start(*embedded_endpoint(self.deployment))
         if "sequencer" in self.spec.roles:
-            ens = make_ens(self.deployment, self.ground, self._token)
+            ens = make_ens(self.deployment, self.ground, self._token, self.spec.region, is_node=True)
             self.ground.stand_on(ens)
             await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)
@@ -130,12 +134,15 @@ class Node:
             self.port = await self.links.listen(*endpoint(self.spec.listen))
         if self.spec.parent is not None:
             self.links.dial(Address(self.spec.parent), *endpoint(self.deployment.node(self.spec.parent).listen))
+        await self._start_adopter()
         logger.info("node %s listens on port %d", self.me, self.port)
 
     async def stop(self) -> None:
         """Stops taking work, finishes what has arrived, takes a snapshot."""
         for lease in self._leases.values():
             lease.cancel()
+        if self._adopter is not None:
+            await self._adopter.stop()
         await self.links.close()
         if self.host is not None:
             await self.host.stop()
@@ -181,6 +188,18 @@ class Node:
         if planned:
             self.host.post(edge.Open(me, 0, planned))
 
+    async def _start_adopter(self) -> None:
+        topics = tuple(
+            topic.name
+            for topic in self.deployment.topics
+            if topic.foreign == "adopt" and home_of(self.deployment, topic.name) == self.me
+        )
+        if topics and self.host is not None:
+            from unisono.runtime.adopt import Adopter  # it is a client, and clients know nodes
+
+            adopter = Adopter(self.deployment, self.base, self._token, self.links, topics)
+            self._adopter = await adopter.start()
+
     # a sink for letters: what only this process knows is answered here, the rest is the machine's
 
     def post(self, message: Any) -> None:
@@ -195,7 +214,9 @@ class Node:
                 pass  # the answer to what we asked ourselves at start
             case _:
                 sid = edge.claims(message)
-                if sid is not None and sid != self.me:
+                if isinstance(message, Forget):
+                    self._sids.get(owner(message.client), {}).pop(message.client, None)
+                elif sid is not None and sid != self.me:
                     self._sids.setdefault(owner(sid), {})[sid] = None
                 assert self.host is not None
                 self.host.post(message)

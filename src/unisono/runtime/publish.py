@@ -171,6 +171,14 @@ class Publisher:
         self._open += 1
         self._outbox.put(self._lane, data, attributes, self)
 
+    def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
+        """Sends if there is room in the window; False if there is none, and then nothing was sent."""
+        if self._lane.in_flight >= self._outbox.window:
+            return False
+        self._open += 1
+        self._outbox.put(self._lane, data, attributes, self)
+        return True
+
     async def send_all(self, batch: Iterable[Any]) -> None:
         lane, outbox = self._lane, self._outbox
         for data in batch:

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from unisono.errors import MisuseError, TransportError, UnisonoError
 from unisono.machine import Broadcast, Heard, Machine
-from unisono.model.deployment import Deployment
+from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import check_interest
@@ -58,6 +58,8 @@ class SessionConfig(Struct, frozen=True):
     """Unanswered questions to nodes are repeated after this."""
     journal: Path | None = None
     """A directory for the journal of what this session publishes and is told; None writes none."""
+    region: str | None = None
+    """Where this client is: of several broker servers the one there is preferred."""
     state: Path | None = None
     """A directory for committed positions of named subscriptions."""
 
@@ -82,6 +84,9 @@ class Session:
         self._ports: dict[Topic, list[_Port]] = {}
         self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
         self._reports: dict[Address, asyncio.Future[edge.Report]] = {}
+        self.on_foreign: Callable[[Item], None] | None = None
+        """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
+        self._foreigners = 0
         self._clock = Clock()
         self._failure: UnisonoError | None = None
         self._is_open = False
@@ -107,7 +112,7 @@ class Session:
     # life
 
     async def open(self) -> None:
-        ens = make_ens(self.deployment, self.ground, self._token)
+        ens = make_ens(self.deployment, self.ground, self._token, self.config.region)
         self.ground.stand_on(ens)
         self._links.attach(self.address, self)
         for node in self.deployment.nodes:
@@ -416,7 +421,25 @@ class Session:
         logger.info("broker: %s", notice)
 
     def _foreign(self, item: Item) -> None:
-        """Events of publishers that do not use unisono have no number, hence no place in the order."""
+        """Events of publishers that do not use unisono have no number, hence no place in the order: they are tagged."""
+        if self.on_foreign is not None:
+            self.on_foreign(item)
+            return
+        topic = self._topics.get(item.topic)
+        if topic is None or self._foreign_policy(item.topic) != "tag":
+            return
+        self._foreigners += 1
+        event = Event(f"foreign-{self.address}", self._foreigners, item.topic, item.payload)
+        for stream in self._streams:
+            if item.topic in stream.topics:
+                stream.deliver(Heard(topic, event, late=True))
+                stream.end_turn()
+
+    def _foreign_policy(self, name: str) -> Foreign:
+        for topic in self.deployment.topics:
+            if topic.name == name:
+                return topic.foreign
+        return "tag"
 
     def _up(self, hello: Hello) -> None:
         for address in hello.addresses:
@@ -433,7 +456,7 @@ class Session:
     def _ground_traits(self) -> GroundTraits:
         traits = self.ground.ens.traits
         return GroundTraits(
-            bool(sequencers(self.deployment)), self.deployment.sequencing.causal, traits.strength, traits.retains
+            bool(sequencers(self.deployment)), self.deployment.sequencing.causal, traits.strength, retains=False
         )
 
     def _stack(self, stream: Stream) -> Machine:
