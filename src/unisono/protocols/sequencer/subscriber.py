@@ -55,6 +55,8 @@ from unisono.protocols.sequencer.unreliable import Patience
 from unisono.structures.holdback import HoldBack
 
 NOBODY = Address("")
+ASKS_MAX = 100
+"""Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
 
 
 class _Item:
@@ -544,12 +546,21 @@ class Subscriber:
             return
         item = self._head(topic, feed)
         if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
-            if feed.mark >= number:
-                out.append(Send(self._home(topic), Ask(self.sid, topic, number)))
+            out += [Send(self._home(topic), Ask(self.sid, topic, n)) for n in self._unknown(feed, number)]
             self._ask_for_payloads(topic, feed, now, out)
             if now - feed.heard >= self.config.stall_us and not feed.stalled and feed.mark >= number:
                 feed.stalled = True
                 out.append(Deliver(Stalled(topic, feed.waiting_since, "its home does not answer")))
+
+    def _unknown(self, feed: _Feed, number: int) -> list[int]:
+        """Numbers from the head on that exist and whose timestamps we lack: asked for together, they wait together."""
+        unknown: list[int] = []
+        while number <= feed.mark and len(unknown) < ASKS_MAX:
+            item = feed.items.get(number)
+            if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
+                unknown.append(number)
+            number = number + 1 if item is None else item.last + 1
+        return unknown
 
     def _head(self, topic: Topic, feed: _Feed) -> _Item | None:
         return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
