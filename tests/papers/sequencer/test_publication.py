@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from tests.papers.sequencer.fuzz import fuzz
 from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
-from unisono.machine import Heard
+from unisono.machine import Broadcast, Heard, Persist, Refuse
 from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Creates, Fill, Part, Wanted
 from unisono.protocols.sequencer.node import TopicManager
@@ -65,17 +66,14 @@ def test_requests_are_numbered_in_the_publishers_order_whatever_overtakes_what()
 def test_a_home_keeps_one_counter_per_publisher_and_a_bounded_number_of_early_requests() -> None:
     node = TopicManager(Address("n"), None, (), (Topic(0),), {}, replace(STAMP, window=10))
     home = node.hosted[Topic(0)]
-    for i in range(2, 1000):
-        node.handle(Creates(Address("p"), (Wanted(Topic(0), i),)), world_start)
+    for i in range(2, 12):
+        node.handle(Creates(Address("p"), (Wanted(Topic(0), i),)), Micros(0))
     assert node.clock[Topic(0)] == 0
     assert sum(map(len, home.pack()["early"].values())) < 10
-    node.handle(Creates(Address("p"), (Wanted(Topic(0), 1, 999),)), world_start)
-    assert node.clock[Topic(0)] == 999
-    assert home.requests == {"p": 1000}
+    node.handle(Creates(Address("p"), (Wanted(Topic(0), 1, 10),)), Micros(0))
+    assert node.clock[Topic(0)] == 10
+    assert home.requests == {"p": 11}
     assert home.pack()["early"] == {}
-
-
-world_start = 0
 
 
 def two_lines(duplicate: bool) -> Deployment:
@@ -293,3 +291,19 @@ def test_c20_an_event_whose_number_has_gone_by_is_tagged() -> None:
     assert world.order("z") == "b"
     tagged = [(who, n.message.payload) for who, n in world.notices if isinstance(n, Heard) and n.late]
     assert tagged == [("z", b"a")]
+
+
+def test_consecutive_requests_of_one_message_are_one_run() -> None:
+    node = TopicManager(Address("n"), None, (), (Topic(0), Topic(1)), {}, STAMP)
+    wanted = [Wanted(Topic(t), 1 + i // 2) for i, t in enumerate([0, 1] * 3)]
+    effects = node.handle(Creates(Address("p"), tuple(wanted)), Micros(0))
+    stamps = [effect.message for effect in effects if isinstance(effect, Broadcast)]
+    assert [(s.topic, [(run.first, run.count) for run in s.runs]) for s in stamps] == [(0, [(1, 3)]), (1, [(1, 3)])]
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 10**9), (0, 1), (1, 0), (1, -5)])
+def test_a_request_for_absurd_numbers_is_refused(first: int, count: int) -> None:
+    node = TopicManager(Address("n"), None, (), (Topic(0),), {}, STAMP)
+    effects = node.handle(Creates(Address("p"), (Wanted(Topic(0), first, count),)), Micros(0))
+    assert [type(effect) for effect in effects] == [Persist, Refuse]
+    assert node.clock[Topic(0)] == 0

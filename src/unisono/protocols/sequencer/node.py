@@ -118,6 +118,21 @@ NodeInput = (
 )
 
 
+def _as_runs(items: tuple[Wanted, ...]) -> list[Wanted]:
+    """Joins consecutive requests on one topic: those of one message are concurrent, whatever their order in it."""
+    runs: list[Wanted] = []
+    last: dict[Topic, int] = {}
+    for item in items:
+        at = last.get(item.topic)
+        if at is not None and runs[at].first + runs[at].count == item.first:
+            before = runs[at]
+            runs[at] = Wanted(item.topic, before.first, before.count + item.count, before.ack)
+        else:
+            last[item.topic] = len(runs)
+            runs.append(item)
+    return runs
+
+
 class TopicManager:
     """The topic managers of one node, as one machine."""
 
@@ -225,10 +240,13 @@ class TopicManager:
         stamps: dict[Topic, list[Run]] = {}
         pieces: dict[Topic, list[Piece]] = {}
         taken: dict[Topic, int] = {}
-        for item in message.items:
+        for item in message.items if len(message.items) == 1 else _as_runs(message.items):
             home = self.hosted.get(item.topic)
             if home is None:
                 elsewhere.append(item)
+                continue
+            if item.first < 1 or not 0 < item.count <= self.config.window:
+                out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
                 continue
             if self._blocked and any(x not in self.clock for x in home.group.members):
                 continue  # not taken: the publisher asks again
