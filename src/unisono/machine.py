@@ -25,14 +25,14 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 
 
-class Send(Struct, frozen=True, tag=True):
+class Send(Struct, frozen=True, tag=True, gc=False):
     """Send a message to one peer."""
 
     to: Address
     message: Any
 
 
-class Broadcast(Struct, frozen=True, tag=True):
+class Broadcast(Struct, frozen=True, tag=True, gc=False):
     """Publish on the service beneath; control messages travel beside the topic, where plain consumers do not look."""
 
     topic: Topic
@@ -52,7 +52,7 @@ class Leave(Struct, frozen=True, tag=True):
     topic: Topic
 
 
-class Deliver(Struct, frozen=True, tag=True):
+class Deliver(Struct, frozen=True, tag=True, gc=False):
     """Hand something to the layer above: an event, a notice, an outcome."""
 
     item: Any
@@ -86,7 +86,7 @@ Effect = Send | Broadcast | Join | Leave | Deliver | SetTimer | CancelTimer | Pe
 PERSIST = Persist()
 
 
-class Publish(Struct, frozen=True, tag=True):
+class Publish(Struct, frozen=True, tag=True, gc=False):
     """From above: publish this on a topic. `request` names it in the outcome that is delivered back."""
 
     topic: Topic
@@ -107,7 +107,7 @@ class Unsubscribe(Struct, frozen=True, tag=True):
     topics: tuple[Topic, ...]
 
 
-class Heard(Struct, frozen=True, tag=True):
+class Heard(Struct, frozen=True, tag=True, gc=False):
     """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one."""
 
     topic: Topic
@@ -151,7 +151,7 @@ class Stalled(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Accepted(Struct, frozen=True, tag=True):
+class Accepted(Struct, frozen=True, tag=True, gc=False):
     """An outcome: the event has a durable number (`ordered`), or its payload is kept as well (`stored`)."""
 
     request: int

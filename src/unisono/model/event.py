@@ -9,7 +9,7 @@ Scalar = str | int | float | bool
 """What an attribute may hold; content filters speak of these."""
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """One publication. `publisher` and `sequence` name it for ever; sequences of a publisher count up from 1."""
 
     publisher: str

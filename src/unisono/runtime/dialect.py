@@ -20,6 +20,9 @@ from unisono.runtime.frames import UNREADABLE
 ATTRIBUTES = "unisono-attributes"
 TICKET = "unisono-ticket"
 
+NO_ATTRIBUTES: dict[str, Scalar] = {}
+"""Shared by all events that have none; events are frozen, and so is this by agreement."""
+
 Control = Stamps | Pieces | Void | Mark
 _encoder = msgspec.msgpack.Encoder()
 _control: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
@@ -52,7 +55,7 @@ def from_item(item: Item) -> Any:
         headers = item.headers
         address = Address(item.publisher)
         if not headers:
-            event = Event(f"{address}.{item.topic}", item.request, item.topic, item.payload)
+            event = Event(f"{address}.{item.topic}", item.request, item.topic, item.payload, NO_ATTRIBUTES)
             return Payload(address, item.request, event)
         attributes = _attributes.decode(headers[ATTRIBUTES]) if ATTRIBUTES in headers else {}
         publisher = publisher_on(address, item.topic)

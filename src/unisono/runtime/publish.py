@@ -12,8 +12,7 @@ from unisono.machine import Accepted, Publish, Refused, Unknown
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Topic
 from unisono.model.journal import Record
-from unisono.model.time import Micros
-from unisono.runtime.dialect import publisher_on
+from unisono.runtime.dialect import NO_ATTRIBUTES, publisher_on
 from unisono.runtime.host import Host
 from unisono.runtime.payload import encode_payload
 
@@ -81,7 +80,7 @@ class Outbox:
         lane.in_flight += 1
         self._requests += 1
         session = self._session
-        event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or {}, Micros(0))
+        event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
         self._asked[self._requests] = (lane, answer, event.id if session.journals else "")
         if self._stored:
             self._unconfirmed[self._requests] = None

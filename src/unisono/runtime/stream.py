@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from msgspec import Struct
+
 from unisono.errors import MisuseError, UnisonoError
 from unisono.machine import Gap, Heard, Joined, Stalled, Subscribe, Unsubscribe
 from unisono.model.event import Event
@@ -27,25 +29,18 @@ if TYPE_CHECKING:
 OnStall = Literal["wait"]
 
 
-class Notification:
+class Notification(Struct, frozen=True, gc=False, eq=False):
     """What a subscriber is told: an event (`topic`, `data`, `position`, `late`), a `gap`, or that it is `stalled`."""
 
-    __slots__ = ("_decode", "_event", "_step", "_turn", "gap", "late", "number", "stalled", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        event: Event | None,
-        number: int,
-        late: bool,
-        turn: Turn,
-        step: int,
-        decode: Decode,
-        gap: Gap | None = None,
-        stalled: Stalled | None = None,
-    ) -> None:
-        self.topic, self.number, self.late, self.gap, self.stalled = topic, number, late, gap, stalled
-        self._event, self._turn, self._step, self._decode = event, turn, step, decode
+    topic: str
+    number: int
+    late: bool
+    _event: Event | None
+    _turn: Turn
+    _step: int
+    _decode: Decode
+    gap: Gap | None = None
+    stalled: Stalled | None = None
 
     @property
     def data(self) -> Any:
@@ -134,7 +129,7 @@ class Stream:
                 self._reader = None
         if self._dropped:
             topic, gap = self._dropped.popitem()
-            return Notification(topic, None, gap.last, False, self._turn, 0, self._decode, gap)
+            return Notification(topic, gap.last, False, None, self._turn, 0, self._decode, gap)
         notification = self._waiting.popleft()
         if self._pausing and 2 * len(self._waiting) <= self.promise.buffer_events_max:
             self._pausing = False
@@ -240,7 +235,7 @@ class Stream:
             self._count += 1
             if self._journals:
                 self._session.note(self._delivery(event, number, late))
-            notification = Notification(name, event, number, late, turn, len(turn.steps), self._decode)
+            notification = Notification(name, number, late, event, turn, len(turn.steps), self._decode)
             if self._is_plain and len(self._waiting) < self._waiting_max:
                 self._waiting.append(notification)
             else:
@@ -257,7 +252,7 @@ class Stream:
                 name = session.name_of(topic) or str(topic)
                 session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
                 step = len(self._turn.steps)
-                self._push(Notification(name, None, 0, False, self._turn, step, self._decode, stalled=item))
+                self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=item))
             case _:
                 pass
 
@@ -305,7 +300,7 @@ class Stream:
     def _tell_gap(self, name: str, gap: Gap) -> None:
         self._note_gap(name, gap)
         self._turn.steps.append((name, gap.last))
-        self._push(Notification(name, None, gap.last, False, self._turn, len(self._turn.steps), self._decode, gap))
+        self._push(Notification(name, gap.last, False, None, self._turn, len(self._turn.steps), self._decode, gap))
 
     def _push(self, notification: Notification) -> None:
         waiting = self._waiting

@@ -270,7 +270,7 @@ class Routed(Struct, frozen=True, tag=True):
 # On the broker. Payload and Ticketed travel on the topic itself, the others beside it.
 
 
-class Payload(Struct, frozen=True, tag=True):
+class Payload(Struct, frozen=True, tag=True, gc=False):
     """Stamp mode: the event; its number follows apart."""
 
     publisher: Address
