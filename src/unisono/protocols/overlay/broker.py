@@ -9,7 +9,7 @@ links are FIFO and reliable and report their own loss. A broker that restarts is
 order and FIFO per publisher always, completeness without failures; what a failure costs is told to the subscribers.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -41,9 +41,11 @@ from unisono.protocols.overlay.messages import (
     Unadv,
     Unsub,
 )
+from unisono.protocols.overlay.state import Counters, Handshake, Link, Publisher
 from unisono.protocols.overlay.tables import Hop, Tables
 
 _HELD = "held"
+_Routed = TypeVar("_Routed", Adv, Sub)
 
 
 class BrokerConfig(Struct, frozen=True):
@@ -59,63 +61,6 @@ class BrokerConfig(Struct, frozen=True):
     """Publications of one local publisher that may wait; what comes on top is refused."""
 
 
-class Counters(Struct):
-    """What the broker has seen; read by drivers, never by the protocol."""
-
-    publications: int = 0
-    detections: int = 0
-    held: int = 0
-    echoes: int = 0
-    echo_us: int = 0
-    echo_us_max: int = 0
-    false_positives: int = 0
-    dropped: int = 0
-    pending_max: int = 0
-
-
-class _Link:
-    """A neighbour; joining until both ends have said Open, and deaf until our subscriptions are confirmed."""
-
-    __slots__ = ("announced", "confirming", "heard_open", "said_open")
-
-    def __init__(self) -> None:
-        self.announced: dict[str, None] = {}
-        self.confirming: dict[str, None] = {}
-        self.said_open = False
-        self.heard_open = False
-
-    @property
-    def is_open(self) -> bool:
-        return self.said_open and self.heard_open
-
-
-class _Handshake:
-    """Waits for confirmations, then for everything that was pending when the last one came (section 7.3)."""
-
-    __slots__ = ("ads", "hop", "lost", "missing", "snapshot")
-
-    def __init__(
-        self, missing: dict[Address, None], ads: tuple[str, ...] = (), lost: bool = False, hop: Hop = ""
-    ) -> None:
-        self.missing = missing
-        self.snapshot: dict[str, None] | None = None
-        self.ads = ads
-        self.lost = lost
-        self.hop = hop
-
-
-class _Publisher:
-    """A local publisher: advertisements not yet open, and publications waiting for one."""
-
-    __slots__ = ("buffer", "closed", "closing", "opening")
-
-    def __init__(self) -> None:
-        self.closed: dict[str, None] = {}  # withdrawn by the publisher, still known here
-        self.opening: dict[str, None] = {}
-        self.closing: dict[str, None] = {}
-        self.buffer: list[Event] = []
-
-
 class Broker:
     """One broker; brokers and clients are its peers, links are its driver's."""
 
@@ -124,17 +69,18 @@ class Broker:
         self._config = config
         self.counters = Counters()
         self.parent: Address | None = None
-        self._links: dict[Address, _Link] = {}
+        self._links: dict[Address, Link] = {}
         self._tables = Tables()
         self._sent: dict[tuple[str, Address], None] = {}
         self._inactive: dict[tuple[str, Address], None] = {}
         self._pending: dict[EventId, Item] = {}
-        self._handshakes: dict[tuple[str, str], _Handshake] = {}
+        self._handshakes: dict[tuple[str, str], Handshake] = {}
         self._withdrawals = 0
-        self._publishers: dict[Hop, _Publisher] = {}
-        # What arrived by a new way before the old way was withdrawn waits for that.
-        self._later_ads: dict[str, Adv] = {}
-        self._later_subs: dict[str, Sub] = {}
+        self._publishers: dict[Hop, Publisher] = {}
+        # What arrived by a new way before the old way was withdrawn waits for that; there may be several new ways,
+        # some of which will be withdrawn themselves.
+        self._later_ads: dict[str, list[Adv]] = {}
+        self._later_subs: dict[str, list[Sub]] = {}
         self._effects: list[Effect] = []
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
@@ -197,7 +143,7 @@ class Broker:
                 return
             self._pass_on(event, source, message.echo, message.barrier, now)
             return
-        publisher = self._publishers.setdefault(f"pub:{source}", _Publisher())
+        publisher = self._publishers.setdefault(f"pub:{source}", Publisher())
         reason = self._why_not(source, event, publisher)
         if reason is not None:
             self._send(source, NotTaken(event.id, reason))
@@ -206,7 +152,7 @@ class Broker:
         publisher.buffer.append(event)
         self._admit(f"pub:{source}", now)
 
-    def _why_not(self, source: Address, event: Event, publisher: _Publisher) -> str | None:
+    def _why_not(self, source: Address, event: Event, publisher: Publisher) -> str | None:
         if any(name.startswith("$") for name in event.attributes):
             return f"{event.id}: names that begin with $ are not for publishers"
         try:
@@ -377,7 +323,7 @@ class Broker:
         hop = source if is_broker else f"pub:{source}"
         if ad in self._tables.ads or message.filter.is_empty:
             if is_broker:
-                self._later_ads[ad] = message  # by a new way, before the old way was withdrawn
+                self._later_ads.setdefault(ad, []).append(message)
             else:
                 self._refuse(f"advertisement {ad} of {source} is there already, or contradicts itself")
             return
@@ -394,14 +340,13 @@ class Broker:
         if is_broker and self._links[source].is_open:
             self._send_subs(source)
         elif not is_broker:
-            self._publishers.setdefault(hop, _Publisher()).opening[ad] = None
-        self._shake(("A", ad), _Handshake(missing), now)
+            self._publishers.setdefault(hop, Publisher()).opening[ad] = None
+        self._shake(("A", ad), Handshake(missing), now)
 
     def _on_unadv(self, source: Address, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
         hop = source if source in self._links else f"pub:{source}"
         for ad in ads:
-            if ad in self._later_ads and self._later_ads[ad].source == source:
-                del self._later_ads[ad]
+            _forget_later(self._later_ads, ad, source)
         known = tuple(ad for ad in ads if ad in self._tables.ads and self._tables.ads[ad].hop == hop)
         if hop not in self._publishers:
             if known:
@@ -415,9 +360,9 @@ class Broker:
     def _withdraw(self, hop: Hop, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
         """Forgets advertisements once all that pends now is done: else a withdrawal overtakes a held publication."""
         self._withdrawals += 1
-        self._shake(("U", str(self._withdrawals)), _Handshake({}, ads, lost, hop), now)
+        self._shake(("U", str(self._withdrawals)), Handshake({}, ads, lost, hop), now)
 
-    def _withdrawn(self, handshake: _Handshake, now: Micros) -> None:
+    def _withdrawn(self, handshake: Handshake, now: Micros) -> None:
         gone = []
         for ad in handshake.ads:
             if ad in self._tables.ads:
@@ -435,8 +380,8 @@ class Broker:
         for peer in list(self._links):
             self._maybe_open(peer, now)
         for ad in handshake.ads:
-            if ad in self._later_ads:
-                self._on_adv(self._later_ads.pop(ad), now)
+            for later in self._later_ads.pop(ad, []):
+                self._on_adv(later, now)  # the first is taken, the others wait on
 
     def _tell_cut(self, gone: list[Any]) -> None:
         """One notice per client: which publishers it could hear until now, and their last events seen here."""
@@ -457,7 +402,7 @@ class Broker:
         is_broker = source in self._links
         if name in self._tables.subs or message.filter.is_empty:
             if is_broker:
-                self._later_subs[name] = message
+                self._later_subs.setdefault(name, []).append(message)
             else:
                 self._refuse(f"subscription {name} of {source} is there already, or contradicts itself")
             return
@@ -470,7 +415,7 @@ class Broker:
                 self._send(peer, Sub(self._me, name, message.client, message.filter))
                 if not is_broker:
                     self._inactive[name, peer] = None
-        self._shake(("S", name), _Handshake(missing), now)
+        self._shake(("S", name), Handshake(missing), now)
         if not is_broker and not missing:
             self._send(source, Active(name))
 
@@ -486,16 +431,12 @@ class Broker:
 
     def _on_unsub(self, source: Address, name: str, now: Micros) -> None:
         hop = source if source in self._links else f"sub:{source}"
-        later = self._later_subs.get(name)
-        if later is not None and later.source == source:
-            del self._later_subs[name]
+        _forget_later(self._later_subs, name, source)
         if name not in self._tables.subs or self._tables.subs[name].hop != hop:
             return
-        self._forget_sub(name)
-        if name in self._later_subs:
-            self._on_sub(self._later_subs.pop(name), now)
+        self._forget_sub(name, now)
 
-    def _forget_sub(self, name: str) -> None:
+    def _forget_sub(self, name: str, now: Micros) -> None:
         self._tables.remove_sub(name)
         self._handshakes.pop(("S", name), None)
         for peer, link in self._links.items():
@@ -504,6 +445,8 @@ class Broker:
             if (name, peer) in self._sent:
                 del self._sent[name, peer]
                 self._send(peer, Unsub(self._me, name))
+        for later in self._later_subs.pop(name, []):
+            self._on_sub(later, now)
 
     # -- handshakes (section 7.3)
 
@@ -526,7 +469,7 @@ class Broker:
             self._handshakes[key].missing.pop(source, None)
             self._examine(key, now)
 
-    def _shake(self, key: tuple[str, str], handshake: _Handshake, now: Micros) -> None:
+    def _shake(self, key: tuple[str, str], handshake: Handshake, now: Micros) -> None:
         self._handshakes[key] = handshake
         self._examine(key, now)
 
@@ -548,7 +491,7 @@ class Broker:
         hop = self._tables.ads[name].hop if kind == "A" else self._tables.subs[name].hop
         if hop in self._links:
             self._send(Address(hop), Ok(self._me, "A" if kind == "A" else "S", name))
-        elif kind == "A":
+        elif kind == "A" and hop in self._publishers:
             del self._publishers[hop].opening[name]
             self._admit(hop, now)
 
@@ -558,12 +501,16 @@ class Broker:
         if peer in self._links or (is_parent and self.parent is not None):
             self._refuse(f"a second link to {peer}, or a second parent, would not be a tree")
             return
-        link = self._links[peer] = _Link()
+        link = self._links[peer] = Link()
         if is_parent:
             self.parent = peer
+        # What is being withdrawn is not announced: it would come back to its own publishers when a lost link heals
+        # before its flush is done, and nothing of it can cross the new link any more.
+        going = {ad: None for handshake in self._handshakes.values() for ad in handshake.ads}
         for name, ad in self._tables.ads.items():
-            link.announced[name] = None
-            self._send(peer, Adv(self._me, name, ad.publisher, ad.filter))
+            if name not in going:
+                link.announced[name] = None
+                self._send(peer, Adv(self._me, name, ad.publisher, ad.filter))
         self._maybe_open(peer, now)
 
     def _maybe_open(self, peer: Address, now: Micros) -> None:
@@ -600,11 +547,12 @@ class Broker:
             for identity, item in list(self._pending.items()):
                 if item.wants_echo and not item.echoed:
                     self._drop(identity, f"the link to {peer} was lost")
-        for later in (self._later_ads, self._later_subs):
-            for name in [name for name, message in later.items() if message.source == peer]:
-                del later[name]
+        for name in list(self._later_ads):
+            _forget_later(self._later_ads, name, peer)
+        for name in list(self._later_subs):
+            _forget_later(self._later_subs, name, peer)
         for name, _ in list(self._tables.subs_of_hop(peer)):
-            self._on_unsub_lost(name, now)
+            self._forget_sub(name, now)
         for key, handshake in list(self._handshakes.items()):
             handshake.missing.pop(peer, None)
             self._examine(key, now)
@@ -612,11 +560,6 @@ class Broker:
         if ads:
             self._withdraw(peer, ads, lost=True, now=now)
         self._drain(now)
-
-    def _on_unsub_lost(self, name: str, now: Micros) -> None:
-        self._forget_sub(name)
-        if name in self._later_subs:
-            self._on_sub(self._later_subs.pop(name), now)
 
     def _on_client_gone(self, client: Address, now: Micros) -> None:
         for name, _ in list(self._tables.subs_of_hop(f"sub:{client}")):
@@ -629,6 +572,13 @@ class Broker:
 
     def _refuse(self, reason: str) -> None:
         self._effects.append(Refuse(reason))
+
+
+def _forget_later(later: dict[str, list[_Routed]], name: str, source: Address) -> None:
+    """What a source announced and has withdrawn, or what came by a link that is lost."""
+    left = [message for message in later.pop(name, []) if message.source != source]
+    if left:
+        later[name] = left
 
 
 def flat(event: Event) -> dict[str, object]:

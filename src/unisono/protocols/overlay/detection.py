@@ -1,10 +1,10 @@
 """Conflict detection: on which hops must a publication wait for its echo, and which pending ones may it not overtake?
 
-Four rules (specs: content-order, sections 6.1, 6.4, 6.5), from careful to careless about cost:
-`exact` asks whether some advertisement from above meets a matching subscription below and one above; for boxes that is
-the paper's triple test. Right when every client has one subscription. `fast` asks only whether one from above meets
-the subscription below. `clients` asks it of every subscription of the client, matching or not: the one to use when clients
-have several. `always` waits whenever the publication climbs, and needs no advertisements.
+Four rules (specs: content-order, sections 6.1, 6.4, 6.5), from careful to careless about cost. `exact` asks whether
+some advertisement from above meets a matching subscription below and one above; for boxes that is the paper's triple
+test. Right when every client has one subscription. `fast` asks only whether one from above meets the subscription
+below. `clients` asks it of every subscription of the client, matching or not: the one to use when clients have several.
+`always` waits whenever the publication climbs, and needs no advertisements.
 """
 
 from collections.abc import Mapping
