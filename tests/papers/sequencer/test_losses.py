@@ -137,19 +137,59 @@ def unreachable(letter: Letter) -> bool:
     return letter.to == "r1"
 
 
-def test_a_home_that_is_down_stalls_its_topic_and_no_other() -> None:
+def stalls(world: Deployment) -> list[tuple[str, int, str]]:
+    return [(who, n.topic, n.reason) for who, n in world.notices if isinstance(n, Stalled)]
+
+
+def test_a_home_that_is_down_stalls_what_waits_for_it_and_nothing_else() -> None:
     world = star()
+    world.client("c", T)
     world.publish("p", X, "x1")
     world.run(but(("Stamps", "a")))
     lose(world, "Stamps")
     world.publish("p", T, "t")
-    for _ in range(150):
+    while len(stalls(world)) < 2:
         world.run(unreachable)
         world.fire()
-        if any(isinstance(n, Stalled) for _, n in world.notices):
-            break
-    assert [(who, n.topic) for who, n in world.notices if isinstance(n, Stalled)] == [("a", X)]
-    assert "x1" not in world.order("a")
+    assert sorted(stalls(world)) == [
+        ("a", X, "its home does not answer"),
+        ("a", T, "another topic it is ordered against"),
+    ]
+    assert (world.order("a"), world.order("b"), world.order("c")) == ("", "x1,t", "t")
+    world.settle()
+    assert world.complaints() == []
+    assert world.order("a") == "x1,t"
+
+
+def test_a_timestamp_that_cannot_climb_stalls_its_topic() -> None:
+    world = star()
+    world.publish("p", X, "x1")
+    while not stalls(world):
+        world.run(lambda letter: letter.to == "hub")
+        world.fire()
+    assert stalls(world)[0][1:] == (X, "its timestamps are not completed")
+    world.settle()
+    assert world.order("a") == "x1"
+
+
+def test_a_payload_whose_home_is_silent_stalls_its_topic() -> None:
+    world = star()
+    world.publish("p", X, "x1")
+    while not stalls(world):
+        world.run(unreachable)
+        world.fire()
+    assert stalls(world)[0][1:] == (X, "its home does not answer")
+    world.settle()
+    assert world.order("a") == "x1"
+
+
+def test_a_subscription_that_is_not_answered_is_reported_again_and_again() -> None:
+    world = star()
+    world.subscribe("c", X, T)
+    while len(stalls(world)) < 2:
+        world.run(unreachable)
+        world.fire()
+    assert stalls(world) == [("c", X, "its part of a subscription is not answered")] * 2
     world.settle()
     assert world.complaints() == []
 

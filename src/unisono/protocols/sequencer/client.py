@@ -49,6 +49,8 @@ class OrderingClient:
             case Publish(topic=topic, message=event, request=request):
                 if isinstance(event, Event):
                     publisher.publish(topic, event, request, not subscriber.open, now, out)
+                elif isinstance(event, tuple):
+                    publisher.publish_all(topic, event, request, not subscriber.open, now, out)
                 else:
                     out.append(Refuse(f"an Event is published, not {type(event).__name__}"))
             case Subscribe(topics=topics):

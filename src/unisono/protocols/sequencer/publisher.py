@@ -21,6 +21,7 @@ from unisono.protocols.sequencer.messages import (
     Creates,
     Granted,
     Payload,
+    Payloads,
     Published,
     Taken,
     Ticketed,
@@ -76,6 +77,27 @@ class Publisher:
         self.release(ready, now, out)
         self._set("create", self.config.resend_us, now, out)
 
+    def publish_all(
+        self, topic: Topic, events: tuple[Event, ...], outcome: int, ready: bool, now: Micros, out: list[Effect]
+    ) -> None:
+        """The same for events in a row, whose outcomes have consecutive names."""
+        waiting = self.open.setdefault(topic, {})
+        crowded = len(waiting) + len(events) > self.config.window
+        if self._causal or self._held or crowded or self.config.mode != "stamp" or topic not in self.homes:
+            for i, event in enumerate(events):
+                self.publish(topic, event, outcome + i, ready, now, out)
+            return
+        first = self._next.get(topic, 1)
+        self._next[topic] = first + len(events)
+        address, payloads = self.address, []
+        for i, event in enumerate(events):
+            publication = waiting[first + i] = _Open(event, outcome + i, now)
+            publication.asked_at = now
+            payloads.append(Payload(address, first + i, event))
+        out.append(Broadcast(topic, Payloads(tuple(payloads))))
+        self._ask(topic, first, len(events), out)
+        self._set("create", self.config.resend_us, now, out)
+
     def release(self, ready: bool, now: Micros, out: list[Effect]) -> None:
         """Lets go what no longer has to wait."""
         while self._held:
@@ -100,7 +122,12 @@ class Publisher:
 
     def taken(self, message: Taken, out: list[Effect]) -> None:
         waiting = self.open.get(message.topic, {})
-        for request in [r for r in waiting if r <= message.upto]:
+        done = []
+        for request in waiting:  # in rising order
+            if request > message.upto:
+                break
+            done.append(request)
+        for request in done:
             self._accept(waiting.pop(request), out)
 
     def completed(self, message: Completed, ready: bool, now: Micros, out: list[Effect]) -> None:

@@ -137,6 +137,7 @@ class Subscriber:
         self._now = Micros(0)
         self.version = 0
         self.joining: Topics = ()
+        self._joining_since = Micros(0)
         self._unjoined: dict[Topic, None] = {}  # the broker has not confirmed these yet
         self._requests: deque[tuple[str, Topics]] = deque()
         self._uncollected: dict[Topic, Collect] = {}
@@ -181,6 +182,8 @@ class Subscriber:
             if not new:
                 continue
             self.joining = new
+            self._joining_since = now
+            self._set("subscribe", self.config.resend_us, now, out)
             for topic in new:
                 self.feeds[topic] = _Feed()
                 self._unjoined[topic] = None
@@ -519,6 +522,11 @@ class Subscriber:
             again: list[Collect | Install | Update] = [*self._updates.values()]
             again += self._uncollected.values() or self._uninstalled.values()
             out += [Send(self._home(message.topic), message) for message in again]
+            if self.joining and now - self._joining_since >= self.config.stall_us:
+                silent = dict.fromkeys([*self._unjoined, *self._uncollected, *self._uninstalled])
+                reason = "its part of a subscription is not answered"
+                out += [Deliver(Stalled(topic, self._joining_since, reason)) for topic in silent]
+                self._joining_since = now  # told again after as long a silence
             if again or self.joining:
                 self._set("subscribe", self.config.resend_us, now, out)
         elif key == "patience":
@@ -548,9 +556,17 @@ class Subscriber:
         if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
             out += [Send(self._home(topic), Ask(self.sid, topic, n)) for n in self._unknown(feed, number)]
             self._ask_for_payloads(topic, feed, now, out)
-            if now - feed.heard >= self.config.stall_us and not feed.stalled and feed.mark >= number:
-                feed.stalled = True
-                out.append(Deliver(Stalled(topic, feed.waiting_since, "its home does not answer")))
+            answers = now - feed.heard < self.config.stall_us
+            if feed.mark < number and answers:
+                return  # payloads whose requests have not come to the home
+            reason = "its timestamps are not completed" if answers else "its home does not answer"
+        elif self._allowed(topic, feed, item):
+            return  # for a payload; that ends in a gap
+        else:
+            reason = "another topic it is ordered against"
+        if now - feed.waiting_since >= self.config.stall_us and not feed.stalled:
+            feed.stalled = True
+            out.append(Deliver(Stalled(topic, feed.waiting_since, reason)))
 
     def _unknown(self, feed: _Feed, number: int) -> list[int]:
         """Numbers from the head on that exist and whose timestamps we lack: asked for together, they wait together."""
@@ -600,6 +616,8 @@ class Subscriber:
         if feed is None or not feed.live:
             return
         feed.heard = now
+        if message.fate != "unissued":
+            feed.mark = max(feed.mark, message.number)
         if message.fate == "forgotten":
             self._start_again(topic, message, now, out)
             return
