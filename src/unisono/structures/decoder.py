@@ -78,13 +78,14 @@ class Decoder(Generic[Source]):
     def is_complete(self) -> bool:
         return len(self._payloads) == self.n
 
-    @property
-    def is_plain(self) -> bool:
-        """Nothing but plain rows so far."""
-        return all(line.count(0) == self.n - 1 for line in self._coefficients.values())
-
     def put(self, coefficients: bytes, payload: bytes, source: Source) -> Put:
         n = self.n
+        is_plain = coefficients.count(0) == n - 1 and 1 in coefficients
+        if is_plain and not self._reduced and (pivot := coefficients.index(1)) not in self._payloads:
+            # The common case, a plain row among plain rows, needs no arithmetic.
+            self._coefficients[pivot], self._payloads[pivot], self._sources[pivot] = coefficients, payload, source
+            self._plain |= 0xFF << (8 * pivot)
+            return Put.INNOVATIVE
         whole = int.from_bytes(coefficients, "little")
         explained = whole & self._plain  # plain rows explain their own column, at no cost
         left = whole ^ explained
@@ -106,7 +107,7 @@ class Decoder(Generic[Source]):
         for other, row in self._reduced.items():
             if row[pivot]:
                 self._reduced[other] = field.add(row, field.scale(row[pivot], line))
-        if coefficients[pivot] == 1 and coefficients.count(0) == n - 1:
+        if is_plain and coefficients[pivot]:
             self._plain |= 0xFF << (8 * pivot)
         else:
             self._reduced[pivot] = line
@@ -149,6 +150,15 @@ class Decoder(Generic[Source]):
         coefficients = field.combine_portable(lines, [self._coefficients[slot] for slot in slots])
         payloads = field.combine(lines, [self._payloads[slot] for slot in slots])
         return list(zip(coefficients, payloads, strict=True))
+
+    def rank_beyond(self, columns: bytes) -> int:
+        """The rank left when the plain rows marked in `columns` (a bit each) are known anyway."""
+        known = int.from_bytes(bytes(0xFF * (columns[i // 8] >> i % 8 & 1) for i in range(self.n)), "little")
+        rest: Decoder[None] = Decoder(self.n, 0)
+        for line in self._coefficients.values():
+            left = int.from_bytes(line, "little") & ~known
+            rest.put(left.to_bytes(self.n, "little"), b"", None)
+        return rest.rank
 
     def packets(self) -> list[tuple[bytes, bytes, Source]]:
         """The accepted packets as they came: coefficients, payload, source."""

@@ -91,11 +91,25 @@ class Generation:
         bits = sum(1 << index for index in self.decoder.determined())
         return bits.to_bytes(-(-self.geometry.n // 8), "little")
 
-    def repairs(self, need: int, held: bytes, count: int, coded: bool, dice: Random) -> list[tuple[bytes, bytes]]:
+    def useful_to(self, need: int, held: bytes) -> int:
+        """How many packets from here can help somebody who lacks `need` and holds those rows.
+
+        Neighbours in a tree lose the same packets: what an incomplete node has is often what the asker has. Beyond its
+        plain rows the asker holds combinations, which we take for ones that we hold as well.
+        """
+        if self.rows or len(held) != -(-self.geometry.n // 8):
+            return min(need, self.geometry.n if self.rows else self.decoder.rank)
+        combinations = self.geometry.n - need - int.from_bytes(held, "little").bit_count()
+        return min(need, self.decoder.rank_beyond(held) - max(0, combinations))
+
+    def repairs(
+        self, need: int, held: bytes, count: int, config: CodedConfig, dice: Random
+    ) -> list[tuple[bytes, bytes]]:
         """Plain rows the asker lacks if they suffice, else combinations of all that is here; only rows if not coded."""
         if count <= 0:
             return []
-        if coded and not held:
+        coded = config.coded
+        if coded and (not held or config.fanout > 1):  # two partners would send the same rows
             return self.combinations(count, dice)
         n = self.geometry.n
         have = range(n) if self.rows else self.decoder.determined()

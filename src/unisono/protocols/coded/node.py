@@ -414,7 +414,7 @@ class CodedNode:
             need, held = (ANY, b"") if generation is None else (generation.need, b"")
             if config.style != "need" and not config.coded:
                 need = ANY  # the thesis' plain styles repeat the whole event
-            elif generation is not None and config.fanout == 1 and (not config.coded or generation.decoder.is_plain):
+            elif generation is not None:
                 held = generation.held_rows()
             expected += need + config.extra if need < ANY else 1
             effects.append(Send(peer, Ask(self._me, arrival.event, number, need, held, observed)))
@@ -442,17 +442,17 @@ class CodedNode:
             membership.meet((Seen(ask.source, 1),))
         arrival = self._arrivals.find(ask.event)
         generation = arrival.generations.get(ask.generation) if arrival is not None else None
-        if arrival is None or generation is None or not (generation.is_done or generation.decoder.rank):
+        useful = generation.useful_to(ask.need, ask.held) if generation is not None else 0
+        if arrival is None or generation is None or useful <= 0:
             effects.append(Send(ask.source, Nothing(self._me, ask.event, ask.generation)))
             return
         config = self._config
-        rank = generation.geometry.n - generation.need
         cap = arrival.allowance(ask.source, ask.generation, now, config.ask_every_us)
-        count = min(ask.need + config.extra, rank + config.extra, cap)
-        packets = generation.repairs(ask.need, ask.held, count, config.coded, self._dice)
+        count = min(useful + config.extra, cap)
+        packets = generation.repairs(ask.need, ask.held, count, config, self._dice)
         if len(packets) > min(ask.need + config.extra, cap):
             raise InvariantError(f"{len(packets)} packets for a need of {ask.need}")  # J5
-        if cap < min(ask.need, rank):
+        if cap < useful:
             self._count("over the cap")
         arrival.spend(ask.source, ask.generation, len(packets), now)
         for line, payload in packets:
