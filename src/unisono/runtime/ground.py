@@ -96,7 +96,10 @@ class Ground:
             self.counters.nameless += 1
             self._confirmed(1)  # there is nobody to hear it, and the count of confirmations must stay right
             return
-        self._items.append(to_item(name, message, control))
+        if type(message) is Payloads:
+            self._items += [to_item(name, payload, False) for payload in message.items]
+        else:
+            self._items.append(to_item(name, message, control))
 
     def end_turn(self) -> None:
         if not self._items:

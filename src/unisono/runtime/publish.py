@@ -42,13 +42,14 @@ class Outbox:
         self._requests = 0
         self._asked: dict[int, tuple[_Lane, asyncio.Future[Outcome] | Publisher, str]] = {}
         self._lanes: dict[str, _Lane] = {}
+        self._batch: list[tuple[_Lane, Event, asyncio.Future[Outcome] | Publisher]] = []
         self._stored = False  # the broker keeps what it confirms: acceptance waits for that
         self._unconfirmed: dict[int, Accepted | None] = {}  # in order of publication
         self._drainers: list[asyncio.Future[None]] = []
 
     @property
     def in_flight(self) -> int:
-        return len(self._asked)
+        return len(self._asked) + len(self._batch)
 
     def confirmations_count(self) -> None:
         self._stored = True
@@ -78,19 +79,32 @@ class Outbox:
         payload = data if type(data) is bytes else encode_payload(data)
         lane.sequence += 1
         lane.in_flight += 1
-        self._requests += 1
-        session = self._session
         event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
-        self._asked[self._requests] = (lane, answer, event.id if session.journals else "")
-        if self._stored:
-            self._unconfirmed[self._requests] = None
-        if session.journals:
-            session.note_publish(event)
-        self._host.post(Publish(lane.topic, event, self._requests))
+        if self._session.journals:
+            self._session.note_publish(event)
+        self._batch.append((lane, event, answer))
+        if len(self._batch) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hands over what was published in this turn of the loop, events in a row on one topic as one."""
+        batch, self._batch = self._batch, []
+        journals, asked, start = self._session.journals, self._asked, 0
+        while start < len(batch):
+            lane, first, events = batch[start][0], self._requests + 1, []
+            while start < len(batch) and batch[start][0] is lane:
+                _, event, answer = batch[start]
+                start += 1
+                self._requests += 1
+                asked[self._requests] = (lane, answer, event.id if journals else "")
+                if self._stored:
+                    self._unconfirmed[self._requests] = None
+                events.append(event)
+            self._host.post(Publish(lane.topic, tuple(events), first))
 
     async def drain(self) -> None:
         """Returns when every publication has its outcome."""
-        if self._asked:
+        if self._asked or self._batch:
             drainer = asyncio.get_running_loop().create_future()
             self._drainers.append(drainer)
             await drainer
@@ -139,6 +153,7 @@ class Outbox:
 
     def give_up(self, reason: str) -> None:
         """The session ends: whatever has no outcome yet is unknown."""
+        self._flush()
         for request in list(self._asked):
             self._settle(Unknown(request, reason))
 
