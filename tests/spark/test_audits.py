@@ -1,14 +1,21 @@
 """Audits at any size say what the Python judges say, whatever the reference order."""
 
 import random
+import sys
+from pathlib import Path
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from unisono.audit import judge
+from unisono.audit import Report, examine, judge, read, write_jsonl
+from unisono.audit.columns import write_parquet
+from unisono.cli.main import main
 from unisono.errors import MisuseError
 from unisono.model.journal import Header, Journal, Record
-from unisono.spark.audits import audit
+from unisono.spark.audits import audit, report_file
 from unisono.spark.streams import metrics
 
 SCHEMA = (
@@ -115,8 +122,66 @@ def test_a_cycle_over_three_subscribers_is_found_though_every_pair_agrees(spark:
     assert found["acyclic"] == (False, 1)
 
 
+def test_a_file_gets_the_same_report_with_and_without_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parquet through the command line, with tagged rows and nulls; JSON lines, with a header, through the library."""
+    records = [record for seed in range(12) for record in random_trace(seed)]
+    records += [Record("tag", subscriber="t0s0", event=f"tagged:{i}", published_us=1, delivered_us=2) for i in range(3)]
+    write_parquet(tmp_path / "run.parquet", Header(promises=("fifo",)), records)
+    monkeypatch.setattr(sys, "argv", ["unisono", "audit", str(tmp_path / "run.parquet"), "--on", "spark", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    found = msgspec.json.decode(capsys.readouterr().out, type=Report)
+    expected = examine(read(tmp_path / "run.parquet"))
+    plain = [(v.judge, v.holds, v.violations) for v in expected.verdicts]
+    assert [(v.judge, v.holds, v.violations) for v in found.verdicts] == plain
+    assert all(verdict.witness for verdict in found.verdicts if not verdict.holds)
+    assert (found.deliveries, found.subscribers) == (expected.deliveries, expected.subscribers)
+    # Events that stand equally far on average may be sorted either way; a repeat uses up a position.
+    assert found.metrics == pytest.approx(expected.metrics, abs=0.01)
+    write_jsonl(tmp_path / "run.jsonl", Header(), records)
+    again = report_file(spark, tmp_path / "run.jsonl")
+    assert [(v.judge, v.holds, v.violations) for v in again.verdicts] == plain
+    assert again.metrics == found.metrics
+
+
 def test_wrong_columns_are_named(spark: SparkSession) -> None:
     with pytest.raises(MisuseError, match="no column event, position"):
         audit(spark.createDataFrame([("a",)], "subscriber STRING"))
     with pytest.raises(MisuseError, match="column position is string"):
         audit(spark.createDataFrame([("a", "b", "c")], "subscriber STRING, event STRING, position STRING"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"subscriber": ["a"], "event": ["e"]}, "column position"),
+        ({"subscriber": ["a"], "event": ["e"], "position": ["first"]}, "column position is string"),
+        ({"subscriber": ["a"], "event": ["e"], "position": [1], "clock": ["x"]}, "column clock is string"),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_exit_2(
+    columns: dict[str, list[object]],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "bad.parquet")
+    monkeypatch.setattr(sys, "argv", ["unisono", "audit", str(tmp_path / "bad.parquet"), "--on", "spark"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert problem in said
+    assert "bad.parquet" in said
+    assert said.strip().count("\n") == 0
+
+
+def test_a_full_journal_is_not_judged_by_half(spark: SparkSession, tmp_path: Path) -> None:
+    records = [Record("subscribe", subscriber="s", topic="t"), Record(subscriber="s", event="e", position=1)]
+    write_jsonl(tmp_path / "full.jsonl", Header(), records)
+    with pytest.raises(MisuseError, match="subscribe records"):
+        report_file(spark, tmp_path / "full.jsonl")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from unisono.audit import JUDGES, Report, examine, read
 from unisono.errors import MisuseError
+from unisono.model.journal import Header
 
 
 def audit(
@@ -24,6 +25,9 @@ def audit(
             "Default: what the journal's header promises, else pairwise."
         ),
     ] = None,
+    on: Annotated[
+        str, typer.Option(help="Where: local, spark, spark://host:port (a cluster) or sc://host:port (Spark Connect).")
+    ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Is a journal, or any log of deliveries, consistent?
@@ -34,11 +38,14 @@ def audit(
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
     """
     with Console(stderr=True).status(f"reading {file}") as status:
-        journal = read(file)
-        status.update(f"judging {file}")
-        report = examine(journal)
+        if on == "local":
+            journal = read(file)
+            status.update(f"judging {file}")
+            header, report = journal.header, examine(journal)
+        else:
+            header, report = _on_spark(on, file)
     judged = {verdict.judge: verdict for verdict in report.verdicts}
-    promised = [full_name(name) for name in promise or journal.header.promises]
+    promised = [full_name(name) for name in promise or header.promises]
     for name in promised:
         if name not in judged:
             raise MisuseError(f"{file}: there are no columns to judge {name!r} on (docs/reference/journal.md)")
@@ -48,6 +55,14 @@ def audit(
         _print(report, promised)
     if not all(judged[name].holds for name in promised):
         raise typer.Exit(1)
+
+
+def _on_spark(on: str, file: Path) -> tuple[Header, Report]:
+    from unisono.spark.audits import check_file, report_file  # Spark is an extra, and slow to import
+    from unisono.spark.session import session_on
+
+    header = check_file(file)
+    return header, report_file(session_on(on, f"unisono audit {file.name}"), file)
 
 
 def full_name(name: str) -> str:

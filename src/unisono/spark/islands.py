@@ -13,11 +13,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-TAGGED = "island BIGINT, subscriber STRING, event STRING, position BIGINT"
+TAGGED = "island BIGINT, subscriber STRING, event STRING, position BIGINT, place DOUBLE"
 
 
 def with_reference(deliveries: DataFrame) -> DataFrame:
-    """Adds `g`: the place of the event by publication time, else by delivery time, else by mean position."""
+    """Adds `g`, where the event stands by publication time, else by delivery time, else by mean position; and `place`,
+    where its delivery stands in its own stream, from 0 to 1 (positions count the deliveries, so no sort is needed).
+    """
     keys: list[Column] = [
         F.min(name).cast("double") for name in ("published_us", "delivered_us") if name in deliveries.columns
     ]
@@ -25,7 +27,11 @@ def with_reference(deliveries: DataFrame) -> DataFrame:
     events = deliveries.groupBy("event").agg(F.coalesce(*keys).alias("key"))
     # The ids of a sorted frame follow the sort. They must not be computed twice: range boundaries are sampled.
     places = events.orderBy("key", "event").select("event", F.monotonically_increasing_id().alias("g"))
-    return deliveries.join(places.localCheckpoint(), "event")
+    streams = deliveries.groupBy("subscriber").agg(F.count("*").alias("_size"), F.min("position").alias("_first"))
+    own = deliveries.join(streams, "subscriber").withColumn(
+        "place", (F.col("position") - F.col("_first")) / F.col("_size")
+    )
+    return own.drop("_size", "_first").join(places.localCheckpoint(), "event")
 
 
 def find_islands(placed: DataFrame) -> pa.Table:
@@ -65,9 +71,9 @@ def tag(placed: DataFrame, islands: pa.Table) -> DataFrame:
                     keep.append(row)
                     numbers.append(at)
             kept = batch.take(pa.array(keep, pa.int64()))
-            columns = [pa.array(numbers, pa.int64()), *(kept.column(c) for c in ("subscriber", "event", "position"))]
-            yield pa.RecordBatch.from_arrays(columns, names=["island", "subscriber", "event", "position"])
+            names = ("subscriber", "event", "position", "place")
+            columns = [pa.array(numbers, pa.int64()), *(kept.column(name) for name in names)]
+            yield pa.RecordBatch.from_arrays(columns, names=["island", *names])
 
-    return placed.select("g", "subscriber", "event", F.col("position").cast("bigint").alias("position")).mapInArrow(
-        search, TAGGED
-    )
+    position = F.col("position").cast("bigint").alias("position")
+    return placed.select("g", "subscriber", "event", position, "place").mapInArrow(search, TAGGED)

@@ -24,6 +24,7 @@ def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession
     return (
         SparkSession.builder.master(f"local[{cores}]")
         .appName(name)
+        .config("spark.log.level", "ERROR")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -38,3 +39,15 @@ def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession
         )
         .getOrCreate()
     )
+
+
+def session_on(where: str, name: str) -> SparkSession:
+    """`session_on("spark", "audit")`: here; `spark://host:port`: a standalone cluster; `sc://host:port`: Connect."""
+    if where == "spark":
+        return local_session(name, short=False)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if where.startswith("sc://"):
+        return SparkSession.builder.remote(where).appName(name).getOrCreate()
+    if where.startswith("spark://"):
+        return SparkSession.builder.master(where).appName(name).config("spark.log.level", "ERROR").getOrCreate()
+    raise MisuseError(f"cannot run on {where!r}: local, spark, spark://host:port or sc://host:port")

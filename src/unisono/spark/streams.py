@@ -140,13 +140,16 @@ def complete(journal: DataFrame) -> DataFrame:
     the numbers of a line are ranked once, and a subscriber lacks (rank of last - rank of first + 1) - own.
     """
     told = notifications(journal)
-    numbered = "number" in told.columns
+    absent = F.lit(None).cast("bigint")
+    number = F.col("number") if "number" in told.columns else absent
+    by_publisher = {"publisher", "publisher_seq"} <= set(told.columns)
+    publisher = F.col("publisher") if by_publisher else F.lit(None).cast("string")
     lines = told.select(
         "subscriber",
         "event",
-        F.struct("topic", F.lit("") if numbered else F.col("publisher")).alias("line"),
-        F.col("number" if numbered else "publisher_seq").alias("n"),
-    ).where("n IS NOT NULL AND line.topic IS NOT NULL")
+        F.struct("topic", F.when(number.isNotNull(), "").otherwise(publisher).alias("publisher")).alias("line"),
+        F.coalesce(number, F.col("publisher_seq") if by_publisher else absent).alias("n"),
+    ).where("n IS NOT NULL AND line.topic IS NOT NULL AND line.publisher IS NOT NULL")
     known = lines.groupBy("line", "n").agg(F.min("event").alias("event"))
     ranked = known.withColumn("rank", F.row_number().over(Window.partitionBy("line").orderBy("n")))
     own = lines.select("subscriber", "line", "n").distinct().join(ranked, ["line", "n"])
@@ -178,19 +181,20 @@ def applicable(journal: DataFrame) -> list[str]:
 
 
 def metrics(journal: DataFrame) -> DataFrame:
-    """One row: notifications, subscribers, events, and latency percentiles where there are times."""
+    """One row: notifications, subscribers, tagged ones, and latencies where there are times (nearest rank)."""
     told = notifications(journal)
+    is_tag = F.col("kind") == "tag" if "kind" in journal.columns else F.lit(False)
     wanted = [
         F.count("*").alias("deliveries"),
         F.count_distinct("subscriber").alias("subscribers"),
-        F.count_distinct("event").alias("events"),
+        F.count_distinct(F.when(~is_tag, F.col("event"))).alias("events"),
+        F.coalesce(F.sum(is_tag.cast("bigint")), F.lit(0)).alias("tagged"),
     ]
-    if "kind" in journal.columns:
-        wanted.append(F.avg((F.col("kind") == "tag").cast("double")).alias("tagged_share"))
     if {"published_us", "delivered_us"} <= set(told.columns):
         latency = F.col("delivered_us") - F.col("published_us")
         wanted += [
-            F.avg((latency <= 1_000_000).cast("double")).alias("notified_within_1s"),
+            F.count(latency).alias("timed"),
+            F.coalesce(F.sum((latency <= 1_000_000).cast("bigint")), F.lit(0)).alias("within_1s"),
             F.percentile_approx(latency, 0.5, 100_000).alias("latency_p50_us"),
             F.percentile_approx(latency, 0.99, 100_000).alias("latency_p99_us"),
         ]
