@@ -94,6 +94,17 @@ class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
     causal: bool = False
 
 
+class ArchiveSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the nodes with the role `archive` keep what was delivered."""
+
+    seal_s: float = 5.0
+    """Rows are offered at the latest this long after they were kept; a replay that waits for them asks earlier."""
+    keep_bytes: int | None = None
+    """Beyond this the oldest segments are removed; None keeps everything."""
+    keep_s: float | None = None
+    """Segments older than this are removed."""
+
+
 class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that is known before anything runs."""
 
@@ -106,6 +117,7 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     broker: BrokerSpec = BrokerSpec()
     sequencing: Sequencing = Sequencing()
     security: Security = Security()
+    archive: ArchiveSpec = ArchiveSpec()
 
     @property
     def root(self) -> NodeSpec:
@@ -220,6 +232,7 @@ def dump_deployment(deployment: Deployment) -> str:
         ("broker", deployment.broker),
         ("sequencing", deployment.sequencing),
         ("security", deployment.security),
+        ("archive", deployment.archive),
     ):
         fields = _fields(part)
         if fields:

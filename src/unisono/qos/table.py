@@ -59,10 +59,12 @@ def choose(promise: Promise, ground: Ground, start: str = "latest") -> Stack:
         raise PlanError(
             "order 'causal' needs sequencing.causal = true in the deployment: it must hold for all its publishers"
         )
-    if promise.reliability == "reliable" and ground.strength != "stored":
+    if promise.reliability == "reliable" and ground.strength != "stored" and not ground.retains:
         raise PlanError(
             "reliability 'reliable' needs a broker that keeps payloads (jetstream) or an archive; this one forgets them"
         )
     if start == "earliest" and not ground.retains:
-        raise PlanError("start 'earliest' needs an archive or a broker that keeps events, and there is none")
+        raise PlanError("start 'earliest' needs a node with the role archive, and this deployment has none")
+    if start != "latest" and stack.protocol == "fifo":
+        raise PlanError(f"order {promise.order!r} has no numbers to start behind: only 'total' and 'causal' replay")
     return stack

@@ -23,6 +23,7 @@ from unisono.protocols.sequencer.messages import (
     sender,
 )
 from unisono.protocols.sequencer.node import Forget, Host, Migrate
+from unisono.runtime.fetching import Fetch, Follow, FromArchive, Locate, ToArchive
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled
 
 
@@ -105,8 +106,8 @@ class Named(Struct, frozen=True, tag=True):
 
 
 NodeMessage = PeerMessage | Named
-ToNode = Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget
-ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report
+ToNode = Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget | ToArchive
+ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | FromArchive
 Letters = ToNode | ToClient
 Logged = (
     Frame[NodeMessage] | Handled | BroadcastsDone | Fired | Restarted | ClientMessage | Open | Host | Migrate | Forget
@@ -120,7 +121,7 @@ def claims(message: Any) -> Address | None:
             return address
         case Open(client=address) | Watch(client=address) | Where(client=address) | Inquire(client=address):
             return address
-        case Forget(client=address):
+        case Forget(client=address) | Fetch(client=address) | Locate(client=address) | Follow(client=address):
             return address
         case Creates() | Collect() | Install() | Update() | Ask() | Published():
             return sender(message)

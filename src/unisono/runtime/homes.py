@@ -16,6 +16,10 @@ def sequencers(deployment: Deployment) -> tuple[Address, ...]:
     return tuple(Address(node.name) for node in deployment.nodes if "sequencer" in node.roles)
 
 
+def archives(deployment: Deployment) -> tuple[Address, ...]:
+    return tuple(Address(node.name) for node in deployment.nodes if "archive" in node.roles)
+
+
 def home_of(deployment: Deployment, topic: str) -> Address:
     for spec in deployment.topics:
         if spec.name == topic and spec.home is not None:

@@ -32,6 +32,7 @@ from unisono.runtime.dialect import publisher_on
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.memory import Hub
+from unisono.runtime.fetching import Fetch, Follow, Locate
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
 from unisono.runtime.homes import check_slots, home_of
@@ -44,6 +45,7 @@ from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
 
 if TYPE_CHECKING:
     from unisono.runtime.adopt import Adopter
+    from unisono.runtime.archivist import Archivist
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class Node:
         self.broker: Broker | None = None
         self._token = token_of(deployment.security)
         self._adopter: Adopter | None = None
+        self._archivist: Archivist | None = None
         self._watchers: dict[Address, list[str]] = {}
         self._sids: dict[Address, dict[Address, None]] = {}
         self._leases: dict[Address, asyncio.TimerHandle] = {}
@@ -135,6 +138,7 @@ class Node:
         if self.spec.parent is not None:
             self.links.dial(Address(self.spec.parent), *endpoint(self.deployment.node(self.spec.parent).listen))
         await self._start_adopter()
+        await self._start_archivist()
         logger.info("node %s listens on port %d", self.me, self.port)
 
     async def stop(self) -> None:
@@ -143,6 +147,8 @@ class Node:
             lease.cancel()
         if self._adopter is not None:
             await self._adopter.stop()
+        if self._archivist is not None:
+            await self._archivist.stop()
         await self.links.close()
         if self.host is not None:
             await self.host.stop()
@@ -200,6 +206,17 @@ class Node:
             adopter = Adopter(self.deployment, self.base, self._token, self.links, topics)
             self._adopter = await adopter.start()
 
+    async def _start_archivist(self) -> None:
+        if "archive" not in self.spec.roles:
+            return
+        from unisono.runtime.archivist import Archivist, archive_directory  # a client, and it needs Arrow
+
+        directory = archive_directory(self.base, self.spec.data, self.me)
+        own = self.links if self.spec.listen == IN_PROCESS else None
+        self._archivist = Archivist(self.deployment, self.base, self._token, directory, self.links.send, own)
+        self.links.attach(self.me, self)
+        await self._archivist.start()
+
     # a sink for letters: what only this process knows is answered here, the rest is the machine's
 
     def post(self, message: Any) -> None:
@@ -210,6 +227,9 @@ class Node:
                 self.links.send(client, self.report())
             case edge.Watch(client=client, pattern=pattern):
                 self._watch(client, pattern)
+            case Fetch() | Locate() | Follow():
+                if self._archivist is not None:
+                    self._archivist.post(message)
             case edge.Opened() | edge.NotOpened():
                 pass  # the answer to what we asked ourselves at start
             case _:
@@ -250,6 +270,8 @@ class Node:
         counters = {"links": _plain(self.links.counters), "broker": _plain(self.ground.counters)}
         if self.host is not None:
             counters["sequencer"] = _plain(self.host.counters)
+        if self._archivist is not None:
+            counters["archive"] = _plain(self._archivist.counters)
         return edge.Report(
             self.me,
             counters,

@@ -47,5 +47,5 @@ def decode_position(text: str) -> dict[str, int]:
 
 
 def numbers_of(start: Any) -> dict[str, int]:
-    """The numbers a subscription starts behind: of a position, or none for "latest"."""
-    return {} if start == "latest" else decode_position(start)
+    """The numbers a subscription starts behind: of a position, or none for "latest" and "earliest"."""
+    return {} if start in ("latest", "earliest") else decode_position(start)

@@ -33,9 +33,10 @@ from unisono.runtime import edge
 from unisono.runtime.brokers import endpoint, make_ens, open_patiently
 from unisono.runtime.clock import Clock
 from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
-from unisono.runtime.homes import home_of, sequencers
+from unisono.runtime.homes import archives, home_of, sequencers
 from unisono.runtime.host import Host
 from unisono.runtime.journal import JournalFile
 from unisono.runtime.links import Links, Sink
@@ -43,6 +44,7 @@ from unisono.runtime.node import sequencer_config
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.position import numbers_of
 from unisono.runtime.publish import Outbox, Outcome, Publisher
+from unisono.runtime.replay import ArchiveClient
 from unisono.runtime.security import client_context
 from unisono.runtime.stream import Stream, check_interests
 
@@ -87,6 +89,9 @@ class Session:
         self.on_foreign: Callable[[Item], None] | None = None
         """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
         self._foreigners = 0
+        kept = archives(deployment)
+        self.archive = ArchiveClient(self, kept[0]) if kept else None
+        """Who keeps what was delivered, if anybody does."""
         self._clock = Clock()
         self._failure: UnisonoError | None = None
         self._is_open = False
@@ -116,7 +121,7 @@ class Session:
         self.ground.stand_on(ens)
         self._links.attach(self.address, self)
         for node in self.deployment.nodes:
-            if self._owns_links and "sequencer" in node.roles:
+            if self._owns_links and ("sequencer" in node.roles or "archive" in node.roles):
                 self._links.dial(Address(node.name), *endpoint(node.listen))
         await open_patiently(ens, self.config.open_s)
         if ens.traits.strength == "stored":
@@ -213,13 +218,16 @@ class Session:
         choose(promise, self._ground_traits(), start)
         if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
             start = kept
-        return Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only)
+        stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only)
+        stream.archive = self.archive if order != "fifo" else None
+        stream.starts_in_past = start != "latest" and stream.archive is not None
+        return stream
 
     async def status(self, node: str) -> edge.Report:
         """How a node is; raises TransportError if it does not answer."""
         address = Address(node)
         future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())
-        report: edge.Report = await self._ask(
+        report: edge.Report = await self.ask(
             address, edge.Inquire(self.address), future, f"node {node} does not answer"
         )
         return report
@@ -268,12 +276,14 @@ class Session:
             future: asyncio.Future[edge.Opened | edge.NotOpened] = asyncio.get_running_loop().create_future()
             self._answers[self._requests] = future
             question = edge.Open(self.address, self._requests, tuple(wanted))
-            answer = await self._ask(home, question, future, f"node {home}, home of {wanted[0]!r}, does not answer")
+            answer = await self.ask(home, question, future, f"node {home}, home of {wanted[0]!r}, does not answer")
             if isinstance(answer, edge.NotOpened):
                 raise MisuseError(answer.reason)
             for name, topic in answer.topics:
                 self._topics[name], self._names[topic], self._homes[topic] = topic, name, home
                 self._machine.homes[topic] = home
+            if self.archive is not None:
+                await self.archive.follow(tuple(wanted))
         return {name: self._topics[name] for name in names}
 
     async def expand(self, patterns: list[str]) -> list[str]:
@@ -370,6 +380,9 @@ class Session:
                 report = self._reports.pop(Address(node), None)
                 if report is not None and not report.done():
                     report.set_result(message)
+            case Fetched() | Located() | Following() | NotFetched():
+                if self.archive is not None:
+                    self.archive.post(message)
             case _:
                 pass
 
@@ -384,7 +397,7 @@ class Session:
     def when_roomy(self, callback: Callable[[], None]) -> None:
         callback()
 
-    async def _ask(self, node: Address, question: Any, future: "asyncio.Future[Any]", silence: str) -> Any:
+    async def ask(self, node: Address, question: Any, future: "asyncio.Future[Any]", silence: str) -> Any:
         """Repeats the question until the answer is there; raises TransportError after `open_s`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.config.open_s
@@ -456,7 +469,10 @@ class Session:
     def _ground_traits(self) -> GroundTraits:
         traits = self.ground.ens.traits
         return GroundTraits(
-            bool(sequencers(self.deployment)), self.deployment.sequencing.causal, traits.strength, retains=False
+            bool(sequencers(self.deployment)),
+            self.deployment.sequencing.causal,
+            traits.strength,
+            retains=self.archive is not None,
         )
 
     def _stack(self, stream: Stream) -> Machine:

@@ -6,7 +6,7 @@ reliable one stops reading from the broker. Gaps and stalls come in line with th
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -22,6 +22,7 @@ from unisono.model.promise import Promise
 from unisono.runtime.host import Host
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
+from unisono.runtime.replay import ArchiveClient, Replay
 
 if TYPE_CHECKING:
     from unisono.runtime.session import Session
@@ -46,6 +47,10 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
     def data(self) -> Any:
         """The payload as the subscription's type (PeerError if it is not); None for gaps and stalls."""
         return self._decode(self._event.payload) if self._event is not None else None
+
+    @property
+    def event(self) -> Event | None:
+        return self._event
 
     @property
     def payload(self) -> bytes:
@@ -88,6 +93,14 @@ class Stream:
         self.host: Host | None = None
         self.topics: dict[str, Topic] = {}
         """Subscribed topics."""
+        self.bases: dict[str, int] = {}
+        """Per topic in force the number behind which it began."""
+        self.archive: ArchiveClient | None = None
+        """With it a reliable stream has its holes filled."""
+        self.starts_in_past = False
+        """Behind the start position, or at the beginning, as far as the archive reaches."""
+        self.on_joined: Callable[[], None] | None = None
+        self._replay: Replay | None = None
         self._session, self._interests, self._start = session, interests, start
         self._decode, self._name, self._latest_only = decode, name, latest_only
         self._waiting: deque[Notification] = deque()
@@ -171,6 +184,8 @@ class Stream:
             return
         for task in list(self._following):
             task.cancel()
+        if self._replay is not None:
+            self._replay.stop()
         await self._session.leave_stream(self)
         self._is_over = True
         self._wake()
@@ -191,7 +206,16 @@ class Stream:
         names = [text for text in self._interests if not is_pattern(text)]
         if patterns:
             names += await self._session.expand(patterns)
+        if self.archive is None or not self.starts_in_past:
+            await self._add(dict.fromkeys(names))
+            return
+        # From the first event on everything is held: the past comes first.
+        replay = self._replay = Replay(self, self.archive, self._start, self._waiting_max // 2)
         await self._add(dict.fromkeys(names))
+        replay.needs.update(self.bases)
+        self._numbers = {name: self._start.get(name, 0) for name in self.topics}
+        self._turn = Turn(dict(self._numbers))
+        replay.start()
 
     async def _add(self, names: Any) -> None:
         new = [name for name in names if name not in self.topics]
@@ -201,6 +225,9 @@ class Stream:
         loop = asyncio.get_running_loop()
         futures = []
         for name, topic in opened.items():
+            if name in self.topics:  # somebody else has added it meanwhile
+                futures.append(self._joined[topic])
+                continue
             self.topics[name] = topic
             self._session.introduce(self, topic)
             self._joined[topic] = loop.create_future()
@@ -227,6 +254,8 @@ class Stream:
             self.fail(error)
 
     def deliver(self, item: Any) -> None:
+        if self._replay is not None and self._hold(item):
+            return
         if type(item) is Heard:
             event: Event = item.message
             name, number, late, turn = event.topic, item.number, item.late, self._turn
@@ -247,7 +276,10 @@ class Stream:
                 self._in_force(topic, base)
             case Gap(topic=topic):
                 name = session.name_of(topic) or str(topic)
-                self._tell_gap(name, item)
+                if self.archive is not None and self.promise.reliability == "reliable":
+                    self._fill(name, item)
+                else:
+                    self._tell_gap(name, item)
             case Stalled(topic=topic, reason=reason):
                 name = session.name_of(topic) or str(topic)
                 session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
@@ -255,6 +287,62 @@ class Stream:
                 self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=item))
             case _:
                 pass
+
+    # replay
+
+    def _hold(self, item: Any) -> bool:
+        """Whether a replay keeps this for the end; the first thing behind a replay ends it."""
+        assert self._replay is not None
+        if self._replay.is_over:
+            self._replay = None
+            return False
+        if isinstance(item, Gap):
+            self._replay.hold(self._session.name_of(item.topic) or str(item.topic), item)
+            return True
+        if isinstance(item, Heard) and not item.late:
+            self._replay.hold(item.message.topic, item)
+            return True
+        return False
+
+    def _fill(self, name: str, gap: Gap) -> None:
+        """A hole: nothing later is delivered before the archive has been asked."""
+        assert self.archive is not None
+        position = {**self._turn.before, **dict(self._turn.steps)}
+        self._replay = Replay(self, self.archive, position, self._waiting_max // 2)
+        self._replay.hold(name, gap)
+        self._replay.start()
+
+    def pass_on(self, name: str, item: Heard | Gap) -> None:
+        """A replay delivers; what a live subscription delivers goes the same way."""
+        replay, self._replay = self._replay, None
+        if isinstance(item, Gap):
+            self._tell_gap(name, item)
+        else:
+            self.deliver(item)
+        self._replay = replay
+
+    def skip_to(self, numbers: dict[str, int]) -> None:
+        """Numbers up to these are done with, whether they were events or not."""
+        self._numbers.update(self._turn.steps)
+        self._numbers.update({name: number for name, number in numbers.items() if name in self.topics})
+        self._turn = Turn(dict(self._numbers))
+
+    def tell_stalled(self, name: str, stalled: Stalled) -> None:
+        self._session.note(Record("stalled", self._session.now(), self.sid, self.sid, topic=name, note=stalled.reason))
+        step = len(self._turn.steps)
+        self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=stalled))
+        self._wake()
+
+    @property
+    def waiting(self) -> int:
+        """Notifications that nobody has read yet."""
+        return len(self._waiting)
+
+    async def room(self) -> None:
+        """Returns when the reader has read at least half of what may wait."""
+        await asyncio.sleep(0)
+        while 2 * len(self._waiting) > self._waiting_max and not self._is_over:
+            await asyncio.sleep(0.002)
 
     def _delivery(self, event: Event, number: int, late: bool) -> Record:
         now = self._session.now()
@@ -287,15 +375,22 @@ class Stream:
         session = self._session
         name = session.name_of(topic) or str(topic)
         session.note(Record("subscribe", session.now(), self.sid, self.sid, topic=name, number=base))
+        self.bases[name] = base
         self._numbers[name] = base
         self._turn = Turn(dict(self._numbers))
-        last = self._start.pop(name, None)
+        if self.starts_in_past:
+            # The past of a topic that is added later can not be told in order any more: what we missed is a gap.
+            last = None if self._replay is not None and not self._replay.is_started else 0
+        else:
+            last = self._start.pop(name, None)
         if last is not None and last < base:
             # Nobody keeps what was published between: a subscriber that comes back is told, not left to guess.
             self._tell_gap(name, Gap(topic, last + 1, base, "published while this subscription was away"))
         future = self._joined.get(topic)
         if future is not None and not future.done():
             future.set_result(None)
+        if self.on_joined is not None:
+            self.on_joined()
 
     def _tell_gap(self, name: str, gap: Gap) -> None:
         self._note_gap(name, gap)

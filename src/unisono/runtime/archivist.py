@@ -1,0 +1,388 @@
+"""The archive role: a client inside a node that hears everything in total order, keeps it, and hands it out.
+
+It subscribes to all topics and appends what it is notified of, gaps included, to an `ArchiveWriter`; after a restart it
+goes on behind the last durable number of every topic, and what was published meanwhile becomes a recorded gap. All
+disk work of the writer happens on one thread, in order; reading for clients on another. Only sealed rows are offered.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from unisono.archive.reader import Archive
+from unisono.archive.schema import ArchivedEvent, to_events
+from unisono.archive.writer import ArchiveConfig, ArchiveWriter
+from unisono.errors import DataLossError, MisuseError, UnisonoError
+from unisono.model.deployment import Deployment
+from unisono.model.ids import Address
+from unisono.model.promise import Promise
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.client import OrderingClient
+from unisono.runtime.clock import Clock
+from unisono.runtime.fetching import (
+    ATTRIBUTES,
+    GAP,
+    Fetch,
+    Fetched,
+    Follow,
+    Following,
+    Locate,
+    Located,
+    NotFetched,
+    Row,
+    ToArchive,
+)
+from unisono.runtime.links import Links
+from unisono.runtime.payload import payload_decoder
+from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.stream import Notification, Stream
+
+logger = logging.getLogger(__name__)
+
+EVERYTHING = ">"
+BUFFER = 65_536
+"""Notifications waiting for the disk; beyond it the archive stops reading from the broker."""
+BATCH = 5_000
+"""Rows of one append: one write, one sync."""
+TICK_S = 0.25
+LOOK_ROWS = 50_000
+"""Rows looked at for one answer."""
+ANSWER_BYTES = 1 << 20
+"""Payload bytes after which an answer ends; a frame may hold eight times this."""
+ANSWER_ROWS = 5_000
+AGAIN_S = 0.5
+FOLLOWERS_MAX = 10_000
+FOLLOW_S = 10.0
+
+
+class Cut(Struct, frozen=True):
+    """Rows up to `seq` are sealed, and they cover these numbers."""
+
+    seq: int
+    numbers: dict[str, int]
+
+
+class ArchiveCounters(Struct):
+    """What an archive has done; `status` shows it."""
+
+    rows: int = 0
+    appends: int = 0
+    gaps: int = 0
+    late: int = 0
+    answers: int = 0
+    failures: int = 0
+
+
+class Archivist:
+    """Keeps what it hears and answers clients."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        base: Path,
+        token: str,
+        directory: Path,
+        reply: Callable[[Address, Any], None],
+        links: Links | None = None,
+    ) -> None:
+        """`reply` sends an answer to a client; `links` are the node's own when nobody can dial it."""
+        self.counters = ArchiveCounters()
+        self.directory = directory
+        self._deployment, self._base, self._token, self._links, self._reply = deployment, base, token, links, reply
+        keep = deployment.archive
+        self._config = ArchiveConfig(
+            seal_age_us=Micros(round(keep.seal_s * 1e6)),
+            keep_bytes=keep.keep_bytes,
+            keep_age_us=Micros(round(keep.keep_s * 1e6)) if keep.keep_s is not None else None,
+        )
+        self._clock = Clock()
+        self._disk = ThreadPoolExecutor(1, "archive")
+        self._reading = ThreadPoolExecutor(1, "archive reader")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._session: Session | None = None
+        self._stream: Stream | None = None
+        self._followers: list[tuple[Follow, float]] = []
+        # Only the disk thread touches these two; `_cut` is replaced as a whole, so others may read it.
+        self._writer: ArchiveWriter | None = None
+        self._appended: dict[str, int] = {}
+        self._cut = Cut(0, {})
+
+    async def start(self) -> None:
+        """Opens the directory; hearing begins as soon as the nodes can be reached."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._disk, self._open)
+        self._tasks = [
+            asyncio.create_task(self._keep_hearing(), name="archive"),
+            asyncio.create_task(self._keep_ticking(), name="archive clock"),
+        ]
+
+    async def stop(self) -> None:
+        """Seals what it has and lets go of the directory."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._disk, self._close)
+        self._disk.shutdown()
+        self._reading.shutdown()
+
+    # hearing
+
+    async def _keep_hearing(self) -> None:
+        while True:
+            try:
+                await self._hear()
+            except UnisonoError as error:
+                self.counters.failures += 1
+                logger.warning("the archive starts again: %s", error)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _hear(self) -> None:
+        loop = asyncio.get_running_loop()
+        known = await loop.run_in_executor(self._disk, self._known)
+        session = Session(self._deployment, self._base, self._token, SessionConfig(), self._links)
+        session.archive = None  # we are the archive
+        await session.open()
+        try:
+            promise = Promise("total", None, "reliable", BUFFER)
+            async with Stream(session, (EVERYTHING,), promise, {}, payload_decoder(bytes), None, False) as stream:
+                self._session, self._stream = session, stream
+                stream.on_joined = self._answer_followers
+                bases: dict[str, None] = {}
+                self._answer_followers()
+                await self._append([], self._heads(stream, bases, known), self._heard_upto())
+                async for batch in stream.batches(BATCH):
+                    # No await between taking the batch and reading the numbers: they belong together.
+                    await self._append(batch, self._heads(stream, bases, known), self._heard_upto())
+        finally:
+            self._session = self._stream = None
+            await session.close()
+
+    def _heads(self, stream: Stream, bases: dict[str, None], known: dict[str, int]) -> list[tuple[str, int, int]]:
+        """Topics whose subscription has just begun behind what we have: (name, first and last number we lack)."""
+        heads = []
+        for name, base in stream.bases.items():
+            if name not in bases:
+                bases[name] = None
+                if base > known.get(name, 0):
+                    heads.append((name, known.get(name, 0) + 1, base))
+        return heads
+
+    def _heard_upto(self) -> dict[str, int] | None:
+        """Per topic the last number processed, if everything processed has been taken out of the stream."""
+        stream, session = self._stream, self._session
+        if stream is None or session is None or stream.waiting or stream.host is None:
+            return None
+        machine = stream.host.machine
+        assert isinstance(machine, OrderingClient)
+        local = machine.subscriber.hold.local
+        return {name: local[topic] for name, topic in stream.topics.items() if topic in local}
+
+    async def _append(
+        self, batch: list[Notification], heads: list[tuple[str, int, int]], numbers: dict[str, int] | None
+    ) -> None:
+        if batch or heads:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._disk, self._write, batch, heads, numbers)
+
+    def _answer_followers(self) -> None:
+        waiting, self._followers = self._followers, []
+        now = asyncio.get_running_loop().time()
+        for follow, until in waiting:
+            if now < until:  # later the client asks no more
+                self._follow(follow)
+
+    def _follow(self, message: Follow) -> None:
+        stream = self._stream
+        if stream is not None and all(name in stream.bases for name in message.topics):
+            self._reply(message.client, Following(message.request))
+            return
+        if len(self._followers) < FOLLOWERS_MAX:
+            self._followers.append((message, asyncio.get_running_loop().time() + FOLLOW_S))
+        if stream is not None:
+            stream.follow(message.topics)
+
+    # the disk thread
+
+    def _open(self) -> None:
+        self._writer = ArchiveWriter(self.directory, self._config)
+        self._appended = self._writer.numbers()
+        self._note_cut()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.seal(self._clock.now())
+            self._writer.close()
+
+    def _known(self) -> dict[str, int]:
+        return dict(self._appended)
+
+    def _write(
+        self, batch: list[Notification], heads: list[tuple[str, int, int]], numbers: dict[str, int] | None
+    ) -> None:
+        assert self._writer is not None
+        now, seq = self._clock.now(), self._writer.last
+        rows: list[ArchivedEvent] = []
+        for topic, first, last in heads:
+            rows.append(_gap_row(seq + len(rows) + 1, topic, first, last, "published while no archive heard it", now))
+        for item in batch:
+            at = seq + len(rows) + 1
+            if item.gap is not None:
+                gap = item.gap
+                rows.append(_gap_row(at, item.topic, gap.first, gap.last, gap.reason, now))
+            elif item.event is not None and not item.late:
+                rows.append(_row(at, item, now))
+            elif item.late:
+                self.counters.late += 1
+        self._appended.update({row.topic: row.number for row in rows})
+        if numbers is not None:
+            self._appended.update(numbers)
+        self.counters.rows += len(rows)
+        self.counters.appends += 1
+        self.counters.gaps += sum(GAP in row.headers for row in rows)
+        self._writer.append(rows, now)
+        self._note_cut()
+
+    def _tick(self) -> None:
+        assert self._writer is not None
+        self._writer.tick(self._clock.now())
+        self._note_cut()
+
+    def _seal(self, numbers: dict[str, int] | None) -> None:
+        assert self._writer is not None
+        if numbers is not None:
+            self._appended.update(numbers)
+        self._writer.seal(self._clock.now())
+        self._note_cut()
+
+    def _note_cut(self) -> None:
+        """When all rows are sealed, what they cover is known."""
+        assert self._writer is not None
+        if self._writer.manifest.last == self._writer.last:
+            self._cut = Cut(self._writer.last, dict(self._appended))
+
+    # time
+
+    async def _keep_ticking(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await loop.run_in_executor(self._disk, self._tick)
+            except OSError as error:
+                self.counters.failures += 1
+                logger.error("archive %s: %s", self.directory, error)
+
+    # answering
+
+    def post(self, message: ToArchive) -> None:
+        """A client asks; the answer goes out when it is there."""
+        if isinstance(message, Follow):
+            self._follow(message)
+            return
+        loop = asyncio.get_running_loop()
+        if isinstance(message, Fetch) and message.seal:
+            loop.run_in_executor(self._disk, self._seal, self._heard_upto())
+        self.counters.answers += 1
+        task = loop.run_in_executor(self._reading, self._answer, message)
+        task.add_done_callback(lambda done: self._send(message, done))
+
+    def _send(self, message: ToArchive, done: "asyncio.Future[Any]") -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            self._reply(message.client, done.result())
+        else:
+            self.counters.failures += 1
+            logger.error("archive %s: %s", self.directory, error)
+            self._reply(message.client, NotFetched(message.request, str(error)))
+
+    def _answer(self, message: Fetch | Locate) -> Fetched | Located:
+        return self._fetch(message) if isinstance(message, Fetch) else self._locate(message)
+
+    def _locate(self, message: Locate) -> Located:
+        try:
+            return Located(message.request, Archive(self.directory).locate(message.topic, message.number))
+        except (MisuseError, DataLossError):
+            return Located(message.request, 0)
+
+    def _fetch(self, message: Fetch) -> Fetched:
+        archive, cut = Archive(self.directory), self._cut
+        manifest = archive.manifest()
+        topics, above = message.topics, message.above
+        after = max(message.after, manifest.dropped_upto)
+        if message.after < 0:
+            for segment in manifest.segments:
+                if any(segment.numbers.get(topic, (0, 0))[1] > above.get(topic, 0) for topic in topics):
+                    break
+                after = segment.last
+        after = min(after, cut.seq)
+        rows: list[Row] = []
+        size, upto = 0, min(cut.seq, after + LOOK_ROWS)
+        if after < upto:
+            for event in _events(archive, after, upto, topics):
+                if event.number <= above.get(event.topic, 0):
+                    continue
+                rows.append(_wire(event))
+                size += len(event.payload) + 100
+                if size >= ANSWER_BYTES or len(rows) >= ANSWER_ROWS:
+                    upto = event.seq
+                    break
+        dropped = manifest.dropped_numbers
+        return Fetched(
+            message.request,
+            tuple(rows),
+            max(after, upto),
+            cut.seq,
+            {topic: cut.numbers.get(topic, 0) for topic in topics},
+            {topic: dropped[topic] for topic in topics if topic in dropped},
+        )
+
+
+def _events(archive: Archive, after: int, upto: int, topics: tuple[str, ...]) -> Iterator[ArchivedEvent]:
+    for batch in archive.read(after, upto, topics):
+        for start in range(0, batch.num_rows, 1000):
+            part: pa.RecordBatch = batch.slice(start, 1000)
+            yield from to_events(part)
+
+
+def _wire(event: ArchivedEvent) -> Row:
+    return Row(
+        event.seq,
+        event.topic,
+        event.number,
+        event.publisher,
+        event.publisher_seq,
+        event.headers,
+        event.payload,
+        event.published_us,
+    )
+
+
+def _row(seq: int, item: Notification, now: Micros) -> ArchivedEvent:
+    event = item.event
+    assert event is not None
+    headers = {ATTRIBUTES: msgspec.json.encode(event.attributes).decode()} if event.attributes else {}
+    published = event.born_at or now
+    return ArchivedEvent(
+        seq, item.topic, item.number, event.publisher, event.sequence, published, now, None, headers, event.payload
+    )
+
+
+def _gap_row(seq: int, topic: str, first: int, last: int, reason: str, now: Micros) -> ArchivedEvent:
+    return ArchivedEvent(seq, topic, last, "", 0, now, now, None, {GAP: str(first)}, reason.encode())
+
+
+def archive_directory(base: Path, data: str | None, name: str) -> Path:
+    """Where a node with the role `archive` keeps it."""
+    if data is None:
+        raise MisuseError(f"node {name!r} has the role archive and no data directory to keep it in")
+    return base / data / name / "archive"

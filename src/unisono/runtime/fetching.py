@@ -1,0 +1,101 @@
+"""What clients and an archive say to each other; the rows need no Arrow to be read.
+
+An answer is a piece of the archive's own order: every row of the topics asked for with `after` < seq <= `upto`. When
+`upto` has reached `sealed`, the receiver stands at a consistent cut, and `covers` says which one: per topic the last
+number that is in it, be it as an event, as a recorded gap or as a number that never was an event.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from unisono.model.event import Event
+from unisono.model.ids import Address
+
+GAP = "unisono-gap"
+"""Header of a row that is no event: numbers from its value up to the row's own are missing, the payload says why."""
+ATTRIBUTES = "unisono-attributes"
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """One row of an archive."""
+
+    seq: int
+    topic: str
+    number: int
+    publisher: str
+    publisher_seq: int
+    headers: dict[str, str]
+    payload: bytes
+    published_us: int = 0
+
+
+class Fetch(Struct, frozen=True, tag=True):
+    """Rows after a sequence, of these topics, with numbers above those given; `after` -1 starts where those begin."""
+
+    client: Address
+    request: int
+    after: int
+    topics: tuple[str, ...]
+    above: dict[str, int] = {}
+    seal: bool = False
+    """The client waits for what is not sealed yet."""
+
+
+class Fetched(Struct, frozen=True, tag=True):
+    """The answer to Fetch."""
+
+    request: int
+    rows: tuple[Row, ...]
+    upto: int
+    sealed: int
+    covers: dict[str, int]
+    dropped: dict[str, int]
+    """Per topic the last number that retention has removed."""
+
+
+class Locate(Struct, frozen=True, tag=True):
+    """Which row is number `number` of a topic?"""
+
+    client: Address
+    request: int
+    topic: str
+    number: int
+
+
+class Located(Struct, frozen=True, tag=True):
+    """The answer to Locate; 0 if the archive does not have it."""
+
+    request: int
+    seq: int
+
+
+class Follow(Struct, frozen=True, tag=True):
+    """Topics that may be new: answered when the archive hears everything that is published on them from now on."""
+
+    client: Address
+    request: int
+    topics: tuple[str, ...]
+
+
+class Following(Struct, frozen=True, tag=True):
+    """The answer to Follow."""
+
+    request: int
+
+
+class NotFetched(Struct, frozen=True, tag=True):
+    """The archive could not answer, and why."""
+
+    request: int
+    reason: str
+
+
+ToArchive = Fetch | Locate | Follow
+FromArchive = Fetched | Located | Following | NotFetched
+
+
+def to_event(row: Row) -> Event:
+    """The event that a row keeps."""
+    text = row.headers.get(ATTRIBUTES)
+    attributes = msgspec.json.decode(text) if text is not None else {}
+    return Event(row.publisher, row.publisher_seq, row.topic, row.payload, attributes)

@@ -1,0 +1,214 @@
+"""Archive first, then live, without a seam: how a stream starts in the past, and how a hole is filled.
+
+The archive is a subscriber of total order, so any prefix of it is a consistent cut that every subscriber agrees with.
+A replay delivers archived rows in the archive's order until its sealed prefix covers everything the live subscription
+does not bring, and then all at once goes over to what came in live meanwhile and lies behind that prefix. It never
+switches topic by topic: the bases of a subscription are no cut (an archived event of one topic may belong behind a
+live event of another).
+
+What comes in live meanwhile is held. At the bound the oldest held is let go: the archive has it, or will, so only the
+prefix to wait for grows.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from unisono.errors import DataLossError, MisuseError, TransportError
+from unisono.machine import Gap, Heard, Stalled
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.runtime.fetching import GAP, Fetch, Fetched, Follow, Locate, Located, NotFetched, Row, to_event
+
+if TYPE_CHECKING:
+    from unisono.runtime.session import Session
+    from unisono.runtime.stream import Stream
+
+logger = logging.getLogger(__name__)
+
+LINK_S = 1.0
+"""How long, once in a session, the first topics wait for the link to the archive."""
+POLL_S = 0.05
+"""Pause between questions when everything sealed has been read and more is needed."""
+
+
+class ArchiveClient:
+    """Questions of a session to the archive of its deployment."""
+
+    def __init__(self, session: "Session", node: Address) -> None:
+        self.node = node
+        self._session = session
+        self._requests = 0
+        self._wait_until = 0.0
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+
+    def post(self, message: Any) -> None:
+        """An answer has come."""
+        answer = self._answers.pop(message.request, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    async def fetch(self, after: int, topics: tuple[str, ...], above: dict[str, int], seal: bool) -> Fetched:
+        """Raises TransportError when the archive does not answer or cannot."""
+        request, future = self._new()
+        answer = await self._ask(request, Fetch(self._session.address, request, after, topics, above, seal), future)
+        if not isinstance(answer, Fetched):
+            reason = answer.reason if isinstance(answer, NotFetched) else "an answer to another question"
+            raise TransportError(f"archive {self.node}: {reason}")
+        return answer
+
+    async def locate(self, topic: str, number: int) -> int:
+        """The archive's row of one event; raises MisuseError if it has none."""
+        request, future = self._new()
+        answer = await self._ask(request, Locate(self._session.address, request, topic, number), future)
+        if not isinstance(answer, Located) or not answer.seq:
+            raise MisuseError(f"number {number} of {topic} is not in the archive")
+        return answer.seq
+
+    async def follow(self, topics: tuple[str, ...]) -> None:
+        """Returns when the archive hears these topics, or can not be asked: then it will say what it lacks."""
+        loop = asyncio.get_running_loop()
+        self._wait_until = self._wait_until or loop.time() + LINK_S
+        while not self._session.links.is_up(self.node):
+            if loop.time() >= self._wait_until:
+                return
+            await asyncio.sleep(0.01)
+        request, future = self._new()
+        try:
+            await self._ask(request, Follow(self._session.address, request, topics), future)
+        except TransportError as error:
+            logger.info("%s", error)
+
+    def _new(self) -> tuple[int, "asyncio.Future[Any]"]:
+        self._requests += 1
+        future = self._answers[self._requests] = asyncio.get_running_loop().create_future()
+        return self._requests, future
+
+    async def _ask(self, request: int, question: Any, future: "asyncio.Future[Any]") -> Any:
+        try:
+            return await self._session.ask(self.node, question, future, f"archive {self.node} does not answer")
+        finally:
+            self._answers.pop(request, None)
+
+
+class Replay:
+    """One passage of a stream through the archive. The stream gives it what comes in live until `is_over`."""
+
+    def __init__(self, stream: "Stream", archive: ArchiveClient, above: dict[str, int], held_max: int) -> None:
+        """`above`: per topic the last number already delivered. The stream has room for `held_max` twice."""
+        self.needs: dict[str, int] = {}
+        """Per topic the number up to which the live subscription brings nothing."""
+        self.is_over = False
+        self._stream, self._archive, self._held_max = stream, archive, held_max
+        self._piece = max(1, held_max // 2)
+        self._at = dict(above)
+        self._held: deque[tuple[str, Heard | Gap]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins; `needs` is known."""
+        self._task = asyncio.create_task(self._run(), name="replay")
+
+    @property
+    def is_started(self) -> bool:
+        return self._task is not None
+
+    def stop(self) -> None:
+        self.is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def hold(self, name: str, item: Heard | Gap) -> None:
+        """Keeps what came in live for the end."""
+        self._held.append((name, item))
+        if isinstance(item, Gap) and self._stream.promise.reliability == "reliable":
+            self.needs[name] = max(self.needs.get(name, 0), item.last)
+        if len(self._held) > self._held_max:
+            topic, oldest = self._held.popleft()
+            self.needs[topic] = max(self.needs.get(topic, 0), _last(oldest))
+
+    async def _run(self) -> None:
+        try:
+            await self._read()
+        except DataLossError as error:
+            self.is_over = True
+            self._stream.fail(error)
+        except Exception as error:  # the task boundary: a stream that waits for us must hear of it
+            self.is_over = True
+            logger.exception("a replay broke")
+            self._stream.fail(TransportError(f"the replay broke: {error!r}"))
+
+    async def _read(self) -> None:
+        after, stalled, seal = -1, False, False
+        while True:
+            topics = tuple(self._stream.topics)
+            try:
+                answer = await self._archive.fetch(after, topics, self._at, seal)
+            except TransportError as error:
+                if not stalled:
+                    self._tell_stalled(topics, str(error))
+                stalled = True
+                await asyncio.sleep(POLL_S)
+                continue
+            stalled = False
+            self._tell_lost(answer.dropped)
+            for start in range(0, len(answer.rows), self._piece):
+                for row in answer.rows[start : start + self._piece]:
+                    self._deliver(row)
+                self._stream.end_turn()
+                await self._stream.room()
+            after = answer.upto
+            if after < answer.sealed:
+                seal = False
+            elif all(answer.covers.get(topic, 0) >= number for topic, number in self.needs.items()):
+                self._go_live(answer.covers)
+                return
+            else:
+                seal = True
+                await asyncio.sleep(POLL_S)
+
+    def _deliver(self, row: Row) -> None:
+        number = self._at.get(row.topic, 0)
+        topic = self._stream.topics.get(row.topic)
+        if row.number <= number or topic is None:
+            return
+        self._at[row.topic] = row.number
+        if GAP in row.headers:
+            first = max(int(row.headers[GAP]), number + 1)
+            self._stream.pass_on(row.topic, Gap(topic, first, row.number, row.payload.decode()))
+        else:
+            self._stream.pass_on(row.topic, Heard(topic, to_event(row), number=row.number))
+
+    def _tell_lost(self, dropped: dict[str, int]) -> None:
+        for name, last in dropped.items():
+            number, topic = self._at.get(name, 0), self._stream.topics.get(name)
+            if last <= number or topic is None:
+                continue
+            reason = f"numbers {number + 1} to {last} of {name} were removed by retention"
+            if self._stream.promise.reliability == "reliable":
+                raise DataLossError(reason)
+            self._at[name] = last
+            self._stream.pass_on(name, Gap(topic, number + 1, last, reason))
+
+    def _tell_stalled(self, topics: tuple[str, ...], reason: str) -> None:
+        for name in topics[:1]:
+            self._stream.tell_stalled(name, Stalled(self._stream.topics.get(name, Topic(0)), Micros(0), reason))
+
+    def _go_live(self, covers: dict[str, int]) -> None:
+        """The seam: one step, nothing comes in between."""
+        self.is_over = True
+        self._stream.skip_to({name: max(number, self._at.get(name, 0)) for name, number in covers.items()})
+        for name, item in self._held:
+            done = covers.get(name, 0)
+            if _last(item) <= done:
+                continue
+            if isinstance(item, Gap) and item.first <= done:
+                item = Gap(item.topic, done + 1, item.last, item.reason)
+            self._stream.pass_on(name, item)
+        self._held.clear()
+        self._stream.end_turn()
+
+
+def _last(item: Heard | Gap) -> int:
+    return item.last if isinstance(item, Gap) else item.number

@@ -1,0 +1,268 @@
+"""Replay: the archive first, then live, without a seam; holes are filled before anything later is delivered."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import unisono
+from tests.runtime.test_cluster import free_ports
+from tests.runtime.test_session import take
+from unisono.archive.reader import Archive
+from unisono.archive.schema import to_events
+from unisono.errors import DataLossError, PlanError
+from unisono.machine import Gap, Heard
+from unisono.model.deployment import ArchiveSpec, BrokerSpec, Deployment, NodeSpec, TopicSpec
+from unisono.model.event import Event
+from unisono.model.ids import Topic
+from unisono.runtime.fetching import GAP, Fetched, Row
+from unisono.runtime.node import Node, NodeConfig
+from unisono.runtime.replay import Replay
+from unisono.runtime.session import Session
+from unisono.runtime.stream import Notification
+from unisono.runtime.wal import LogConfig
+
+FAST = NodeConfig(log=LogConfig(sync=False))
+
+
+def shop(keep: ArchiveSpec = ArchiveSpec()) -> Deployment:
+    """A sequencer with the broker, and an archive in a node of its own."""
+    hub, shelf = free_ports(2)
+    return Deployment(
+        1,
+        "shop",
+        nodes=(
+            NodeSpec("hub", listen=f"127.0.0.1:{hub}", roles=("sequencer", "broker"), data="data"),
+            NodeSpec("shelf", listen=f"127.0.0.1:{shelf}", parent="hub", roles=("archive",), data="data"),
+        ),
+        topics=(TopicSpec("a"), TopicSpec("b")),
+        broker=BrokerSpec("embedded"),
+        archive=keep,
+    )
+
+
+@asynccontextmanager
+async def running(deployment: Deployment, base: Path) -> AsyncGenerator[list[Node], None]:
+    nodes = [Node(deployment, spec.name, base, FAST) for spec in deployment.nodes]
+    for node in nodes:
+        await node.start()
+    try:
+        yield nodes
+    finally:
+        for node in reversed(nodes):
+            await node.stop()
+
+
+def play(
+    base: Path, story: Callable[[Deployment, list[Node], Session], Awaitable[None]], keep: ArchiveSpec = ArchiveSpec()
+) -> None:
+    async def run() -> None:
+        deployment = shop(keep)
+        async with (
+            asyncio.timeout(30),
+            running(deployment, base) as nodes,
+            unisono.connect(deployment) as session,
+        ):
+            await story(deployment, nodes, session)
+
+    asyncio.run(run())
+
+
+async def publish(session: Session, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        await session.publish("ab"[number % 2], number)
+
+
+def told(events: list[Notification]) -> list[tuple[str, int, object]]:
+    return [(event.topic, event.number, event.gap or event.data) for event in events]
+
+
+def test_a_subscriber_that_starts_at_the_beginning_gets_everything_once_and_goes_on_live(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        await publish(session, 0, 100)
+        async with session.subscribe("a", "b", start="earliest") as one:
+            await publish(session, 100, 100)
+            first = await take(one, 200)
+            assert [event.data for event in first] == list(range(200))
+            async with session.subscribe("b", "a", start="earliest", buffer=40) as two:
+                assert told(await take(two, 200)) == told(first)
+
+    play(tmp_path, story)
+
+
+def test_a_subscriber_that_comes_back_goes_on_behind_its_position(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            await publish(session, 0, 60)
+            before = await take(stream, 37)
+            position = before[-1].position
+        await publish(session, 60, 60)
+        async with session.subscribe("a", "b", start=position) as stream:
+            await publish(session, 120, 5)
+            assert [event.data for event in await take(stream, 88)] == list(range(37, 125))
+
+    play(tmp_path, story)
+
+
+def test_a_topic_born_by_its_first_event_is_archived_from_that_event_on(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        for number in range(5):
+            await session.publish(f"born.{number}", number)
+        async with session.subscribe("born.*", start="earliest") as stream:
+            assert sorted(event.data for event in await take(stream, 5)) == list(range(5))
+
+    play(tmp_path, story)
+
+
+def test_what_was_published_while_the_archive_was_down_is_a_recorded_gap(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        await publish(session, 0, 10)
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            await take(stream, 10)  # so the archive has them
+        await nodes[1].stop()
+        await publish(session, 10, 4)
+        nodes[1] = Node(deployment, "shelf", tmp_path, FAST)
+        await nodes[1].start()
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            found = await take(stream, 12)
+            assert [event.data for event in found[:10]] == list(range(10))
+            gaps = {event.topic: (event.gap.first, event.gap.last) for event in found[10:] if event.gap is not None}
+            assert gaps == {"a": (6, 7), "b": (6, 7)}
+            await publish(session, 14, 2)
+            assert [event.data for event in await take(stream, 2)] == [14, 15]
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("reliability", ["best-effort", "reliable"])
+def test_what_retention_removed_is_said(tmp_path: Path, reliability: str) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        for round in range(2):
+            await publish(session, 10 * round, 10)
+            async with session.subscribe("a", "b", start="earliest") as stream:  # it waits until all is sealed
+                async for event in stream:
+                    if event.data == 10 * round + 9:
+                        break
+        directory = tmp_path / "data" / "shelf" / "archive"
+        async with asyncio.timeout(10):
+            while Archive(directory).bounds()[0] == 1:
+                await asyncio.sleep(0.01)
+        if reliability == "reliable":
+            with pytest.raises(DataLossError, match="removed by retention"):
+                async with session.subscribe("a", "b", start="earliest", reliability="reliable") as stream:
+                    await take(stream, 1)
+        else:
+            async with session.subscribe("a", "b", start="earliest") as stream:
+                found = await take(stream, 1)
+                assert found[0].gap is not None
+                assert found[0].gap.first == 1
+
+    play(tmp_path, story, ArchiveSpec(keep_bytes=1))
+
+
+def test_a_reliable_subscriber_has_its_holes_filled_in_line(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        async with session.subscribe("a", "b", reliability="reliable") as stream:
+            await publish(session, 0, 4)
+            found = await take(stream, 4)
+            # The payloads of a 3 and b 3 get lost on their way to this subscriber, and to it alone.
+            real, lost = stream.deliver, []
+
+            def lossy(item: object) -> None:
+                if isinstance(item, Heard) and item.number == 3:
+                    lost.append(item)
+                    real(Gap(item.topic, 3, 3, "its payload did not come"))
+                else:
+                    real(item)
+
+            stream.host._outside.deliver = lossy  # type: ignore[union-attr]
+            await publish(session, 4, 20)
+            found += await take(stream, 20)
+            assert len(lost) == 2
+            assert [event.data for event in found] == list(range(24))
+
+    play(tmp_path, story)
+
+
+def test_an_order_without_numbers_can_not_start_in_the_past(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        with pytest.raises(PlanError, match="no numbers"):
+            session.subscribe("a", order="fifo", start="earliest")
+
+    play(tmp_path, story)
+
+
+def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        async with session.subscribe("a", "b") as live:
+            publishers = [await session.publisher(topic) for topic in ("a", "b")]
+            for number in range(3000):
+                await publishers[number % 2].send(number)
+            seen = [event.id for event in await take(live, 3000)]
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            assert [event.id for event in await take(stream, 3000)] == seen
+        archive = Archive(tmp_path / "data" / "shelf" / "archive")
+        rows = [row for batch in archive.read(0, archive.bounds()[1]) for row in to_events(batch)]
+        assert [f"{row.publisher}:{row.publisher_seq}" for row in rows if GAP not in row.headers] == seen
+
+    play(tmp_path, story)
+
+
+class _Shelf:
+    """An archive that answers from a list of cuts: (rows, what they cover)."""
+
+    def __init__(self, *answers: Fetched) -> None:
+        self.answers = list(answers)
+
+    async def fetch(self, after: int, topics: tuple[str, ...], above: dict[str, int], seal: bool) -> Fetched:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def _row(seq: int, topic: str, number: int) -> Row:
+    return Row(seq, topic, number, "p", number, {}, f"{topic}{number}".encode())
+
+
+def test_the_seam_is_a_cut_of_all_topics_not_the_base_of_each() -> None:
+    """The trace: the order is t1 t2 x1 t3. We join T at base 1 and X at base 1: t2 is heard live, x1 is not.
+
+    Going over topic by topic at the bases would deliver t1, x1 and then t2, an inversion to everybody who got t2 x1.
+    """
+
+    async def story() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("t", "x") as stream:
+            numbers = stream.topics
+            stream.archive = _Shelf(  # type: ignore[assignment]
+                Fetched(1, (_row(1, "t", 1),), 1, 1, {"t": 1, "x": 0}, {}),
+                Fetched(2, (_row(2, "t", 2), _row(3, "x", 1)), 3, 3, {"t": 2, "x": 1}, {}),
+            )
+            replay = stream._replay = Replay(stream, stream.archive, {}, 100)  # type: ignore[arg-type]
+            replay.needs.update({"t": 1, "x": 1})
+            for number in (2, 3):
+                event = Event("p", number, "t", f"t{number}".encode())
+                stream.deliver(Heard(numbers["t"], event, number=number))
+            replay.start()
+            assert [event.payload for event in await take(stream, 4)] == [b"t1", b"t2", b"x1", b"t3"]
+
+    asyncio.run(story())
+
+
+def test_what_is_too_much_to_hold_comes_from_the_archive(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("t", order="total") as stream:
+            topic: Topic = stream.topics["t"]
+            rows = tuple(_row(number, "t", number) for number in range(1, 9))
+            stream.archive = _Shelf(  # type: ignore[assignment]
+                Fetched(1, rows[:2], 2, 2, {"t": 2}, {}),
+                Fetched(2, rows[2:7], 7, 7, {"t": 7}, {}),
+                Fetched(3, rows[7:], 8, 8, {"t": 8}, {}),
+            )
+            replay = stream._replay = Replay(stream, stream.archive, {}, 4)  # type: ignore[arg-type]
+            replay.needs.update({"t": 2})
+            for number in range(3, 13):  # four are held: 9 to 12
+                stream.deliver(Heard(topic, Event("p", number, "t", f"t{number}".encode()), number=number))
+            replay.start()
+            assert [event.number for event in await take(stream, 12)] == list(range(1, 13))
+
+    asyncio.run(story())
