@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Figure, Row
+from unisono.experiments.experiment import Experiment, Row
 from unisono.protocols.coded.channel import Channel
 from unisono.protocols.coded.success import Packets, success
 
@@ -36,6 +36,5 @@ EXPERIMENT = Experiment(
     source="thesis, sections 5.4.2 and 5.4.3, figures 5.7 to 5.9; formulas corrected",
     options=Options,
     run=run,
-    figure=Figure("round", "success"),
     as_json=as_json,
 )
