@@ -72,6 +72,17 @@ def test_the_last_stamp_and_payload_lost_end_in_a_gap(config: SequencerConfig) -
     assert gaps(world) == [("a", X, 1, 1)]
 
 
+def test_the_last_event_lost_in_ticket_mode_is_noticed_by_the_high_water_mark() -> None:
+    world = star(replace(STAMP, mode="ticket"))
+    world.publish("p", X, "x1")
+    world.run(but(("Ticketed", "a")))
+    lose(world, "Ticketed")
+    world.settle()
+    assert world.complaints() == []
+    assert (world.order("a"), world.order("b")) == ("", "x1")
+    assert gaps(world) == [("a", X, 1, 1)]
+
+
 def test_a_payload_nobody_numbers_is_asked_for_and_dropped_in_the_end() -> None:
     world = star()
     world.publish("p", X, "x1")

@@ -246,7 +246,8 @@ def test_d11_a_skip_obeys_the_delivery_rule() -> None:
 
 def voided() -> Deployment:
     """x@T1; number 1 of T0 carries T1:1 and its publisher dies; t@T0 follows."""
-    world = line(TICKET)
+    patient = replace(TICKET, payload_wait_us=Micros(10 * TICKET.lease_us))  # x is late, not lost
+    world = line(patient)
     world.client("s", 0, 1)
     world.client("z", 0, 1)
     world.publish("p", 1, "x")

@@ -184,7 +184,7 @@ class TopicManager:
             case Published(topic=topic, publisher=publisher, ack=ack):
                 if self._home(topic, message, out):
                     out.append(PERSIST)
-                    self.hosted[topic].published(publisher, ack)
+                    self._published(self.hosted[topic], publisher, ack, now, out)
             case Prove():
                 self._prove(message, now, out)
             case Proven(asker=asker, topic=topic, number=number):
@@ -256,7 +256,7 @@ class TopicManager:
                     home.waiters.append((self.clock[item.topic] + count, publisher, first + count - 1))
                 self._issue(home, publisher, first, count, now, stamps, pieces, out)
             if self.config.mode == "ticket":
-                home.published(publisher, item.ack)
+                self._published(home, publisher, item.ack, now, out)
             if not accepted:
                 self._answer_again(home, publisher, item, out)
             elif self.config.mode == "stamp":
@@ -387,8 +387,16 @@ class TopicManager:
             out.append(Send(run.publisher, Granted(home.topic, run)))
             self._set("leases", Micros(now + self.config.lease_us), out)
         else:
-            self._marking[home.topic] = self.config.mark_repeats
-            self._set("marks", Micros(now + self.config.mark_us), out)
+            self._mark(home.topic, now, out)
+
+    def _published(self, home: HostedTopic, publisher: Address, ack: int, now: Micros, out: list[Effect]) -> None:
+        """Ticket mode: the publisher has published everything below `ack`."""
+        if home.published(publisher, ack):
+            self._mark(home.topic, now, out)
+
+    def _mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        self._marking[topic] = self.config.mark_repeats
+        self._set("marks", Micros(now + self.config.mark_us), out)
 
     def _answer_again(self, home: HostedTopic, publisher: Address, item: Wanted, out: list[Effect]) -> None:
         """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""
@@ -579,8 +587,7 @@ class TopicManager:
         for x, number in message.clock.items():
             self._seen(Topic(x), number)
         if home.high_water:
-            self._marking[topic] = self.config.mark_repeats
-            self._set("marks", Micros(now + self.config.mark_us), out)
+            self._mark(topic, now, out)
         if home.leases:
             self._set("leases", Micros(now + self.config.lease_us), out)
 
@@ -614,7 +621,8 @@ class TopicManager:
         if key == "marks":
             out.append(PERSIST)
             for topic in list(self._marking):
-                out.append(Broadcast(topic, Mark(topic, self.hosted[topic].high_water), control=True))
+                number = self.hosted[topic].settled(self.clock[topic])
+                out.append(Broadcast(topic, Mark(topic, number), control=True))
                 self._marking[topic] -= 1
                 if not self._marking[topic]:
                     del self._marking[topic]
@@ -634,6 +642,7 @@ class TopicManager:
                     continue
                 del home.leases[first]
                 home.voids[first] = None
+                self._mark(home.topic, now, out)
                 out.append(Broadcast(home.topic, Void(home.topic, run), control=True))
         if earliest:
             self._set("leases", min(earliest), out)

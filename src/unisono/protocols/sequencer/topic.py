@@ -110,11 +110,20 @@ class HostedTopic:
                 return run
         return None
 
-    def published(self, publisher: Address, ack: int) -> None:
-        """Ticket mode: the publisher has published everything below `ack`."""
-        for first, (_, run) in list(self.leases.items()):
-            if run.publisher == publisher and run.request + run.count <= ack:
-                del self.leases[first]
+    def published(self, publisher: Address, ack: int) -> bool:
+        """Ticket mode: the publisher has published everything below `ack`; tells whether that is news."""
+        done = [
+            first
+            for first, (_, run) in self.leases.items()
+            if run.publisher == publisher and run.request + run.count <= ack
+        ]
+        for first in done:
+            del self.leases[first]
+        return bool(done)
+
+    def settled(self, number: int) -> int:
+        """The last number that nobody has to wait for, if `number` was issued last: complete, and published or void."""
+        return min([*self.open, *self.leases], default=number + 1) - 1
 
     def register(self, sid: Address, version: int, topics: Topics, left: Entries) -> None:
         self.group.register(sid, version, topics)
