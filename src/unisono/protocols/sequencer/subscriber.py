@@ -410,24 +410,38 @@ class Subscriber:
                 if not self._allowed(topic, feed, item):
                     return
                 feed.cleared = item.first
-            key = (item.publisher, item.request + number - item.first)
-            payload = feed.payloads.pop(key, None)
+            if not self._deliver_run(topic, feed, item, number, out):
+                return
+
+    def _deliver_run(self, topic: Topic, feed: _Feed, item: _Item, first: int, out: list[Effect]) -> bool:
+        """Processes the numbers of an allowed run from `first` on; tells whether it came to its end."""
+        payloads, publisher, offset = feed.payloads, item.publisher, item.request - item.first
+        number, notified = first, 0
+        while number <= item.last:
+            payload = payloads.pop((publisher, offset + number), None)
             if payload is None:
                 if not item.void and number not in feed.lost:
-                    feed.awaited = key
-                    return
+                    break
                 feed.lost.pop(number, None)
-                self._skip(feed, key, number)
-            if number == item.last:
-                del feed.items[item.first]
-            if payload is not None and not feed.muted:
-                self.seen[topic] = number
-                if item.missing and self.config.sgmin == 1:
-                    self.open[topic, item.first] = dict(item.missing)
-                out.append(Deliver(Heard(topic, payload[0], number=number)))
-            self.hold.advance(topic, number)
+                self._skip(feed, (publisher, offset + number), number)
+            elif not feed.muted:
+                out.append(Deliver(Heard(topic, payload[0], False, number)))
+                notified = number
+            number += 1
+        if notified:
+            self.seen[topic] = notified
+            if item.missing and self.config.sgmin == 1:
+                self.open[topic, item.first] = dict(item.missing)
+        if number > first:
+            self.hold.advance(topic, number - 1)
             if self.patience is not None:
-                self.patience.discard(topic, number)
+                for processed in range(first, number):
+                    self.patience.discard(topic, processed)
+        if number <= item.last:
+            feed.awaited = (publisher, offset + number)
+            return False
+        del feed.items[item.first]
+        return True
 
     def _allowed(self, topic: Topic, feed: _Feed, item: _Item) -> bool:
         feeds, local = self.feeds, self.hold.local
