@@ -92,6 +92,8 @@ class Host:
         self.dropped = 0
         self.on_crash: Callable[[], None] | None = None
         """What the world has planned for the moment after the next crash: mostly a restart."""
+        self.on_down: Callable[[], None] | None = None
+        """An observer of every crash; stages let the peers of a connection notice by it."""
         self.on_deliver: Callable[[Any], None] | None = None
         """The application: sees every item the machine delivers; may call `publish` and the like."""
         self.on_effect: Callable[[Effect], None] | None = None
@@ -146,6 +148,8 @@ class Host:
         self._busy = False
         self.world.ens.forget(self)
         self.world.note("crash", self.name)
+        if self.on_down is not None:
+            self.on_down()
         planned, self.on_crash = self.on_crash, None
         if planned is not None:
             planned()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unisono.sim.scenario import Scenario
     from unisono.sim.world import World
 
-NAMES = ("fifo", "sequencer", "coded")
+NAMES = ("fifo", "sequencer", "coded", "overlay")
 """Protocols that have a stage. Modules are imported when a scenario asks for them."""
 
 

@@ -1,0 +1,229 @@
+"""The overlay: a tree of brokers with clients on them; links that are lost, orphans that dial again.
+
+Links are the simulator's FIFO links in *connections*: what was sent over a lost one may still arrive before the news of
+the loss, never after. A broker that crashes comes back as a new broker and dials, as orphans do after `redial`. Clients
+of a crashed broker are cut off. Brokers come from the deployment; without any, a random tree is grown.
+"""
+
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from unisono.machine import Effect, Machine, Publish, Send
+from unisono.model.deployment import NodeSpec
+from unisono.model.event import Event
+from unisono.model.ids import Address
+from unisono.model.predicate import EVERY_EVENT, Filter, parse
+from unisono.model.time import Micros
+from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.client import OverlayClient
+from unisono.protocols.overlay.messages import LinkDown, LinkUp
+from unisono.sim.host import Host
+from unisono.sim.scenario import Scenario
+from unisono.sim.spec import Span, Spec
+from unisono.sim.stages import Operation, Operations
+from unisono.sim.world import World
+
+_VALUES = 10
+
+
+class Options(Spec, frozen=True):
+    """What a scenario may say about the overlay."""
+
+    config: BrokerConfig = BrokerConfig()
+    brokers_max: int = 7
+    """How many brokers a random tree has at most, when the deployment names none."""
+    content: bool = True
+    """Every client narrows its topics to a random interval of the attribute x; without, topics are all."""
+    cuts_per_s: float = 0.0
+    """Random links lost while the workload lasts, both ends alive."""
+    redial: Span | None = None
+    """Orphans dial some broker of another part after this; without, they stay alone."""
+
+
+class Carried(Struct, frozen=True, tag=True):
+    """A message on a connection."""
+
+    connection: int
+    source: Address
+    message: Any
+
+
+class Connected(Struct, frozen=True, tag=True):
+    """To one end: there is a new connection to a peer."""
+
+    connection: int
+    peer: Address
+    link_up: LinkUp | None = None
+
+
+class Connections:
+    """A machine whose peers are reached over connections: what comes from a lost one is dropped, like by a socket."""
+
+    def __init__(self, inside: Machine, me: Address) -> None:
+        self.inside = inside
+        self._me = me
+        self._current: dict[Address, int] = {}
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        match message:
+            case Connected(connection=connection, peer=peer, link_up=link_up):
+                self._current[peer] = connection
+                return self._wrap(self.inside.handle(link_up, now)) if link_up is not None else []
+            case Carried(connection=connection, source=source, message=inner):
+                if self._current.get(source) != connection:
+                    return []
+                if isinstance(inner, LinkDown):
+                    del self._current[source]
+                return self._wrap(self.inside.handle(inner, now))
+            case Publish(topic=topic, message=Event() as event, request=request) if not event.attributes:
+                valued = {"x": (7 * event.sequence + len(event.topic)) % _VALUES}
+                again = Event(event.publisher, event.sequence, event.topic, event.payload, valued, event.born_at)  # type: ignore[arg-type]
+                return self._wrap(self.inside.handle(Publish(topic, again, request), now))
+            case _:
+                return self._wrap(self.inside.handle(message, now))
+
+    def _wrap(self, effects: list[Effect]) -> list[Effect]:
+        wrapped: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Send(to=to, message=inner):
+                    if to in self._current:
+                        wrapped.append(Send(to, Carried(self._current[to], self._me, inner)))
+                case _:
+                    wrapped.append(effect)
+        return wrapped
+
+
+def build(world: World, scenario: Scenario) -> Operations:
+    return _Stage(world, scenario).build()
+
+
+class _Stage:
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self.world = world
+        self.scenario = scenario
+        self.options: Options = scenario.config(Options)
+        self.dice = world.dice("tree")
+        self.nodes = list(scenario.deployment.nodes) or self._grow()
+        self.brokers = [node.name for node in self.nodes]
+        self.above: dict[str, str] = {}
+        self.connections: dict[tuple[str, str], int] = {}
+        self.opened = 0
+
+    def build(self) -> Operations:
+        world, scenario = self.world, self.scenario
+        for node in self.nodes:
+            host = world.add(node.name, partial(self._broker, node.name), region=node.region, service=scenario.service)
+            host.on_down = partial(self._lose_all, host)
+        for node in self.nodes:
+            if node.parent:
+                self._dial(node.name, node.parent)
+        for i, client in enumerate(scenario.clients):
+            broker = self.brokers[i % len(self.brokers)] if i < len(self.brokers) else self.dice.choice(self.brokers)
+            where = self._where() if self.options.content else EVERY_EVENT
+            world.add(
+                client.name, partial(self._client, client.name, broker, where), region=client.region,
+                service=scenario.service,
+            )  # fmt: skip
+            self._connect(client.name, broker, None)
+        if self.options.cuts_per_s:
+            world.at(scenario.workload.begin, self._cut_some)
+        return {"cut": self._cut_by_script, "dial": self._dial_by_script}
+
+    def _broker(self, address: str, name: str) -> Machine:
+        if Address(address) in self.world.hosts:  # a later life
+            self._redial(address)
+        return Connections(Broker(Address(address), self.options.config), Address(address))
+
+    def _client(self, address: str, broker: str, where: Filter, name: str) -> Machine:
+        inside = OverlayClient(Address(address), Address(broker), self.world.topic_name, where)
+        return Connections(inside, Address(address))
+
+    def _is_running(self) -> bool:
+        workload = self.scenario.workload
+        return self.world.now <= workload.begin + workload.duration
+
+    # The tree.
+
+    def _grow(self) -> list[NodeSpec]:
+        count = self.dice.randint(2, self.options.brokers_max)
+        shape = self.dice.choice(["star", "line", "any", "any"])
+        nodes = [NodeSpec("n0")]
+        for i in range(1, count):
+            above = {"star": 0, "line": i - 1, "any": self.dice.randrange(i)}[shape]
+            nodes.append(NodeSpec(f"n{i}", parent=f"n{above}"))
+        return nodes
+
+    def _where(self) -> Filter:
+        low = self.dice.randrange(_VALUES)
+        return parse(f"x between {low} and {low + self.dice.randint(2, _VALUES)}")
+
+    def _connect(self, lower: str, upper: str, is_broker: bool | None) -> None:
+        self.opened += 1
+        self.connections[lower, upper] = self.opened
+        for me, peer, up in ((lower, upper, True), (upper, lower, False)):
+            link_up = LinkUp(Address(peer), up) if is_broker else None
+            self.world.host(me).receive(Connected(self.opened, Address(peer), link_up))
+
+    def _dial(self, lower: str, upper: str) -> None:
+        self.above[lower] = upper
+        self._connect(lower, upper, True)
+
+    def _lose(self, lower: str, upper: str) -> None:
+        """Both ends read what is under way, then the loss."""
+        connection = self.connections.pop((lower, upper))
+        self.above.pop(lower, None)
+        for source, to in ((lower, upper), (upper, lower)):
+            down = Carried(connection, Address(source), LinkDown(Address(source)))
+            self.world.network.carry(self.world.host(source), Address(to), down)
+
+    def _lose_all(self, host: Host) -> None:
+        for lower, upper in list(self.connections):
+            if host.address in (lower, upper):
+                self._lose(lower, upper)
+                if upper == host.address and lower in self.brokers:
+                    self._redial(lower)
+
+    def _redial(self, lower: str) -> None:
+        if self.options.redial is not None:
+            self.world.after(self.options.redial, self._dial_somebody, lower)
+
+    def _dial_somebody(self, lower: str) -> None:
+        host = self.world.host(lower)
+        if lower in self.above or not host.is_up:
+            return
+        machine: Any = host.machine
+        others = [b for b in self.brokers if self.world.host(b).is_up and lower not in self._upwards(b)]
+        if machine.inside.parent is not None or not others:
+            self._redial(lower)  # the loss has not been noticed yet
+            return
+        upper = self.dice.choice(others)
+        if Address(upper) in machine._current or Address(lower) in self.world.host(upper).machine._current:  # type: ignore[attr-defined]
+            self._redial(lower)
+            return
+        self._dial(lower, upper)
+
+    def _upwards(self, name: str) -> list[str]:
+        way = [name]
+        while way[-1] in self.above:
+            way.append(self.above[way[-1]])
+        return way
+
+    def _cut_some(self) -> None:
+        if not self._is_running():
+            return
+        if self.above:
+            lower = self.dice.choice(sorted(self.above))
+            self.world.note("fault", note=f"the link {lower} - {self.above[lower]} is lost")
+            self._lose(lower, self.above[lower])
+            self._redial(lower)
+        gap = max(1, round(self.dice.expovariate(self.options.cuts_per_s / 1_000_000)))
+        self.world.after(gap, self._cut_some)
+
+    def _cut_by_script(self, operation: Operation) -> None:
+        self._lose(operation.who, self.above[operation.who])
+
+    def _dial_by_script(self, operation: Operation) -> None:
+        self._dial(operation.who, operation.to)
