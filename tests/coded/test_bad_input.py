@@ -287,3 +287,14 @@ def test_only_who_shared_in_every_failure_and_not_in_the_success_is_banned() -> 
     assert list(membership.banned) == [a]
     assert a not in membership.view
     assert membership.judge([], [c]) == 0
+
+
+def test_one_forged_number_does_not_silence_a_publisher() -> None:
+    bench = Bench(ASKING)
+    events = publication(CONTENT, count=2)
+    bench.give(direct(events[0][0]))
+    bench.give(direct(forged(events[0][0], sequence=2**40)))
+    bench.wait(4 * bench.config.keep_us)
+    for data in events[1]:
+        bench.give(direct(data))
+    assert bench.heard == [CONTENT]

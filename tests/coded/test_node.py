@@ -63,6 +63,36 @@ def test_a_late_packet_does_not_notify_again() -> None:  # T6, J4
     assert bench.node.counters["after the end"] > N
 
 
+@pytest.mark.parametrize("finished_max", [1, 100_000])
+def test_what_was_forgotten_does_not_come_again(finished_max: int) -> None:  # J4, for ever
+    bench = Bench(CodedConfig(finished_max=finished_max))
+    events = publication(CONTENT, count=3)
+    for data in [data for packets in events for data in packets]:
+        bench.give(direct(data))
+    bench.wait(3 * bench.config.keep_us if finished_max > 1 else 0)
+    for data in [data for packets in events for data in packets]:
+        bench.give(direct(data))
+    assert bench.heard == [CONTENT] * 3
+
+
+def test_an_event_of_our_own_that_the_broker_lost_is_heard_all_the_same() -> None:
+    bench = Bench(ASKING)
+    bench.give(Publish(TOPIC, CONTENT))
+    assert bench.heard == []
+    bench.wait(2 * ASKING.quiet_us)
+    assert bench.heard == [CONTENT]
+    assert bench.asks() == []
+
+
+def test_an_event_of_our_own_is_not_given_up_for_want_of_room() -> None:
+    bench = Bench(CodedConfig(live_max=2))
+    for _ in range(5):
+        bench.give(Publish(TOPIC, CONTENT))
+    bench.wait(1_000_000)
+    assert bench.heard == [CONTENT] * 5
+    assert bench.gaps == []
+
+
 def test_a_restart_from_the_log_remembers_what_was_delivered_and_what_was_not() -> None:
     bench = Bench()
     first, second = publication(CONTENT, count=2)
@@ -285,6 +315,23 @@ def test_a_holder_of_plain_rows_sends_just_the_missing_ones() -> None:
     for data in answer(holder(), ask)[:3]:
         bench.give(Piece(data, PEERS[0]))
     assert bench.heard == [CONTENT]
+
+
+def test_an_incomplete_peer_without_news_says_nothing() -> None:
+    """Both heard rows 0 to 4 and both extras; a third one heard row 5 as well."""
+    packets = publication(CONTENT)[0]
+    same, more, asker = Bench(), Bench(), lacking(N, ASKING)
+    for data in packets[:5] + packets[N:]:
+        for bench in (same, more, asker):
+            bench.give(direct(data))
+    more.give(direct(packets[5]))
+    asker.wait(40_000)
+    [(_, ask)] = asker.asks()
+    assert ask.need == 1
+    assert [type(e.message) for e in same.give(ask) if isinstance(e, Send)] == [Nothing]
+    for data in answer(more, ask):
+        asker.give(Piece(data, more.me))
+    assert asker.heard == [CONTENT]
 
 
 def test_who_knows_nothing_says_so() -> None:

@@ -1,7 +1,9 @@
 """Events on their way in and events kept for others: generations, their rows, and the bounds on all of them.
 
 An event is *live* from its first sign until it is complete, expired or evicted; complete ones are *kept* for `keep_us`
-to serve others; the names of all that ended are *finished* for twice as long, against delivering twice (J4).
+to serve others; the names of all that ended are *finished* for twice as long, against delivering twice (J4). Behind a
+name that is forgotten a floor remains: nothing that its publisher numbered up to there comes again. A number above all
+that were complete leaves no floor: one forged packet shall not silence a publisher.
 """
 
 import struct
@@ -24,6 +26,7 @@ ENVELOPE = struct.Struct(">BH")  # see wire.ENVELOPE_BYTES
 HELPS_LEAST = 0.5
 PATIENCE = 4
 """Packets of a peer before it is judged."""
+FLOORS_MAX = 4096
 SERVED_MAX = 256
 """Askers remembered per event, for the cap on what each gets."""
 
@@ -248,6 +251,7 @@ class Arrivals:
         self.live: dict[EventKey, Arrival] = {}
         self.kept: dict[EventKey, tuple[Micros, Arrival]] = {}  # by time of completion: until when
         self.finished: dict[EventKey, Micros] = {}  # by time of their end: until when they are remembered
+        self._floors: dict[tuple[Topic, int], tuple[int, int]] = {}  # topic, publisher -> forgotten, complete up to
         self._live_generations = 0
         self._live_of: dict[int, int] = {}  # publisher -> live generations
         self._kept_generations = 0
@@ -256,6 +260,9 @@ class Arrivals:
         """To serve from: complete if we have it so. Our own events are kept while they are still live."""
         kept = self.kept.get(event)
         return kept[1] if kept is not None else self.live.get(event)
+
+    def is_finished(self, event: EventKey) -> bool:
+        return event in self.finished or event.sequence <= self._floors.get((event.topic, event.publisher), (0, 0))[0]
 
     def count(self, arrival: Arrival, change: int) -> None:
         """Keeps the number of live generations."""
@@ -304,12 +311,24 @@ class Arrivals:
     def remember(self, event: EventKey, now: Micros) -> None:
         self.finished[event] = Micros(now + 2 * self._config.keep_us)
         if len(self.finished) > self._config.finished_max:
-            del self.finished[next(iter(self.finished))]
+            self._forget(next(iter(self.finished)))
+
+    def _forget(self, event: EventKey) -> None:
+        del self.finished[event]
+        stream = (event.topic, event.publisher)
+        floor, complete = self._floors.get(stream, (0, 0))
+        if floor < event.sequence <= complete:
+            self._floors[stream] = (event.sequence, complete)
 
     def keep(self, arrival: Arrival, now: Micros) -> None:
         """Retained for others, for `keep_us` whatever becomes of its adverts."""
         arrival.open.clear()
         arrival.avoid.clear()
+        stream = (arrival.event.topic, arrival.event.publisher)
+        floor, complete = self._floors.pop(stream, (0, 0))
+        self._floors[stream] = (floor, max(complete, arrival.event.sequence))
+        if len(self._floors) > FLOORS_MAX:
+            del self._floors[next(iter(self._floors))]
         if arrival.event in self.kept:
             self._drop(arrival.event)
         self.kept[arrival.event] = (Micros(now + self._config.keep_us), arrival)
@@ -327,7 +346,7 @@ class Arrivals:
             self._drop(next(iter(self.kept)))
             gone += 1
         while self.finished and next(iter(self.finished.values())) <= now:
-            del self.finished[next(iter(self.finished))]
+            self._forget(next(iter(self.finished)))
             gone += 1
         return gone
 
@@ -339,6 +358,7 @@ class Arrivals:
         return {
             "live": [_plain(arrival) for arrival in self.live.values()],
             "kept": [[until, _plain(arrival)] for until, arrival in self.kept.values()],
+            "floors": [[*stream, *floor] for stream, floor in self._floors.items()],
             "finished": [[*msgspec.to_builtins(event), until] for event, until in self.finished.items()],
         }
 
@@ -351,6 +371,7 @@ class Arrivals:
             arrival = _unplain(plain)
             self.kept[arrival.event] = (until, arrival)
             self._kept_generations += arrival.held
+        self._floors = {(topic, publisher): (floor, up_to) for topic, publisher, floor, up_to in snapshot["floors"]}
         self.finished = {EventKey(*event): until for *event, until in snapshot["finished"]}
 
 

@@ -207,7 +207,7 @@ class CodedNode:
             self._count("banned source")
             return
         event = EventKey(packet.topic, packet.publisher, packet.sequence)
-        if event in self._arrivals.finished:
+        if self._arrivals.is_finished(event):
             self._count("after the end")
             return
         if source == DIRECT:
@@ -249,7 +249,7 @@ class CodedNode:
             effects += [PERSIST, Deliver(Gap(event.topic, head + 1, first - 1, reason))]
         for sequence in range(first, event.sequence):
             missed = EventKey(event.topic, event.publisher, sequence)
-            if missed not in self._arrivals.live and missed not in self._arrivals.finished:
+            if missed not in self._arrivals.live and not self._arrivals.is_finished(missed):
                 self._open(missed, now, effects)
 
     def _open(self, event: EventKey, now: Micros, effects: list[Effect]) -> Arrival | None:
@@ -321,7 +321,7 @@ class CodedNode:
 
     def _deliver(self, arrival: Arrival, heard: int, now: Micros, effects: list[Effect]) -> None:
         event = arrival.event
-        if event in self._arrivals.finished:
+        if self._arrivals.is_finished(event):
             raise InvariantError(f"{event} would be delivered twice")  # J4
         flags, message = arrival.message_bytes()
         self._end(event, now, effects)
@@ -361,6 +361,10 @@ class CodedNode:
         self._set_sweep(effects)
 
     def _give_up(self, arrival: Arrival, why: str, now: Micros, effects: list[Effect]) -> None:
+        if arrival.event in self._arrivals.kept:  # our own, and the broker has not brought it back
+            effects.append(PERSIST)
+            self._deliver(self._arrivals.kept[arrival.event][1], 0, now, effects)
+            return
         have = sum(g.geometry.n - g.need for g in arrival.generations.values())
         size = sum(g.geometry.n for g in arrival.generations.values())
         self._count("gaps")
@@ -510,7 +514,7 @@ class CodedNode:
             event = entry.event
             # An event that is older than our subscription is not owed to us.
             is_old = now - entry.age_us < membership.since or event.topic != adverts.topic
-            if is_old or event in self._arrivals.finished:
+            if is_old or self._arrivals.is_finished(event):
                 continue
             arrival = self._arrivals.live.get(event) or self._open(event, now, effects)
             if arrival is None:
@@ -540,10 +544,8 @@ class CodedNode:
             arrival = self._arrivals.live.get(event_of(name))
             if arrival is None:
                 return
-            if arrival.event in self._arrivals.kept and now - arrival.last_rx >= self._config.quiet_us:
-                effects.append(PERSIST)  # our own, and the broker has not brought it back
-                self._deliver(self._arrivals.kept[arrival.event][1], 0, now, effects)
-            elif kind == "ask":
+            is_quiet = now - arrival.last_rx >= self._config.quiet_us
+            if kind == "ask" and not (is_quiet and arrival.event in self._arrivals.kept):
                 self._tick(arrival, now, effects)
             else:
                 self._give_up(arrival, "not complete by its deadline", now, effects)
