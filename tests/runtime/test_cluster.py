@@ -78,7 +78,7 @@ def test_subscribers_of_two_sites_agree(tmp_path: Path) -> None:
         deployment = star()
         async with (
             asyncio.timeout(30),
-            running(deployment, tmp_path),
+            running(deployment, tmp_path) as nodes,
             unisono.connect(url(deployment, "east")) as east,
             unisono.connect(url(deployment, "west")) as west,
             east.subscribe("trades", "quotes") as one,
@@ -92,6 +92,8 @@ def test_subscribers_of_two_sites_agree(tmp_path: Path) -> None:
                     await asyncio.sleep(0)
             heard = await asyncio.gather(take(one, 600), take(two, 600))
             assert [event.id for event in heard[0]] == [event.id for event in heard[1]]
+            assert nodes["hub"].ground.counters.published > 0, "the hub decides pairs of topics of two sites"
+            assert nodes["hub"].ground.counters.nameless == 0
 
     asyncio.run(run())
 
