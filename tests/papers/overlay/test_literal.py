@@ -1,0 +1,172 @@
+"""The algorithm as printed misorders: W1 to W4 and W8 of specs: content-order, section 11, and ours does not."""
+
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+
+from tests.papers.overlay.fuzz import random_tree
+from tests.papers.overlay.net import Net, fifo, pairwise, span
+from unisono.experiments.baselines.literal_overlay import LiteralBroker, Mode
+from unisono.machine import Send
+from unisono.model.event import Event
+from unisono.model.ids import Address
+from unisono.model.predicate import Filter
+from unisono.model.time import Micros
+from unisono.protocols.overlay.messages import Ack, Delivery, Pub
+from unisono.protocols.overlay.tables import Tables
+
+ALL = span(0, 9)
+
+
+class Printed:
+    """Brokers of the printed algorithm on FIFO links; everybody knows everything from the start."""
+
+    def __init__(
+        self, parents: list[int], ads: list[tuple[str, int, Filter]], subs: list[tuple[str, int, Filter]], mode: Mode
+    ) -> None:
+        self.names = [Address(f"B{i}") for i in range(len(parents))]
+        near: dict[int, list[int]] = {i: [] for i in range(len(parents))}
+        for child, parent in enumerate(parents):
+            if parent >= 0:
+                near[child].append(parent)
+                near[parent].append(child)
+        self.channels: dict[tuple[Address, Address], deque[Any]] = {}
+        self.brokers: dict[Address, LiteralBroker] = {}
+        self.homes = {name: self.names[at] for name, at, _ in [*ads, *subs]}
+        self.heard: dict[str, list[Event]] = {name: [] for name, _, _ in subs}
+        self.counts: dict[str, int] = {}
+        self.acks = 0
+        for i, name in enumerate(self.names):
+            tables = Tables()
+            for ad, at, filter in ads:
+                tables.add_ad(ad, f"pub:{ad}" if at == i else self.names[towards(near, i, at)], ad, filter)
+            for sub, at, filter in subs:
+                tables.add_sub(sub, f"sub:{sub}" if at == i else self.names[towards(near, i, at)], sub, filter)
+            self.brokers[name] = LiteralBroker(name, [self.names[j] for j in near[i]], tables, mode)
+            for j in near[i]:
+                self.channels[name, self.names[j]] = deque()
+
+    def publish(self, publisher: str, x: int = 1) -> None:
+        self.counts[publisher] = self.counts.get(publisher, 0) + 1
+        event = Event(publisher, self.counts[publisher], "t", attributes={"x": x})
+        self.tell(self.homes[publisher], Pub(Address(publisher), event))
+
+    def tell(self, name: Address, message: Any) -> None:
+        for effect in self.brokers[name].handle(message, Micros(0)):
+            assert isinstance(effect, Send)
+            if isinstance(effect.message, Delivery):
+                self.heard[effect.to].append(effect.message.event)
+            else:
+                self.acks += isinstance(effect.message, Ack)
+                self.channels[name, effect.to].append(effect.message)
+
+    def read(self, source: int, to: int) -> None:
+        self.tell(self.names[to], self.channels[self.names[source], self.names[to]].popleft())
+
+    def settle(self, dice: random.Random | None = None) -> None:
+        while waiting := [link for link, channel in self.channels.items() if channel]:
+            source, to = dice.choice(waiting) if dice else waiting[0]
+            self.tell(to, self.channels[source, to].popleft())
+
+    def order(self, client: str) -> str:
+        return " ".join(f"{event.publisher}.{event.sequence - 1}" for event in self.heard[client])
+
+
+def towards(near: dict[int, list[int]], here: int, there: int) -> int:
+    """The neighbour of `here` on the way to `there`."""
+    for first in near[here]:
+        seen, frontier = {here: None, first: None}, [first]
+        while frontier:
+            node = frontier.pop()
+            if node == there:
+                return first
+            for other in near[node]:
+                if other not in seen:
+                    seen[other] = None
+                    frontier.append(other)
+    raise AssertionError("not connected")
+
+
+def two(mode: Mode, *more: tuple[str, int, Filter]) -> Printed:
+    return Printed([-1, 0], [("a", 0, ALL), ("b", 1, ALL), *more], [("S0", 0, ALL), ("S1", 1, ALL)], mode)
+
+
+@pytest.mark.parametrize("mode", ["batch", "sorted"])
+def test_w1_and_w3_a_later_publication_is_sorted_in_front_of_one_already_delivered(mode: Mode) -> None:
+    net = two(mode)
+    net.publish("a")
+    net.publish("b")
+    net.read(0, 1)  # B1 reads a.0 and acknowledges
+    net.read(1, 0)  # B0 reads b.0 and acknowledges
+    net.read(0, 1)  # B1 reads ack(b.0)
+    net.publish("a")
+    net.settle()
+    assert net.order("S1") == "a.0 b.0 a.1"
+    assert net.order("S0") == "a.0 a.1 b.0"
+
+
+def test_w2_progressive_delivery_misorders_too() -> None:
+    net = two("progressive")
+    net.publish("a")
+    net.publish("b")
+    net.read(1, 0)  # B0 reads b.0
+    net.publish("b")
+    net.read(0, 1)  # B1 reads a.0, queued behind b.1
+    net.read(0, 1)  # ack(b.0)
+    net.settle()
+    assert pairwise(net.heard) != []
+
+
+def test_w4_natural_order_and_id_order_do_not_compose() -> None:
+    net = two("batch", ("c", 0, ALL))
+    net.publish("c")
+    net.publish("a")
+    net.settle()
+    assert net.order("S1") == "c.0 a.0"
+    assert net.order("S0") == "a.0 c.0"
+
+
+def random_run(mode: Mode, seed: int) -> list[str]:
+    dice = random.Random(seed)
+    parents = random_tree(dice, dice.randint(2, 5))
+    ads = [(f"p{i}", dice.randrange(len(parents)), ALL) for i in range(3)]
+    subs = [(f"s{i}", dice.randrange(len(parents)), ALL) for i in range(4)]
+    net = Printed(parents, ads, subs, mode)
+    for _ in range(12):
+        net.publish(dice.choice(ads)[0])
+        for _ in range(dice.randrange(4)):
+            waiting = [link for link, channel in net.channels.items() if channel]
+            if waiting:
+                source, to = dice.choice(waiting)
+                net.tell(to, net.channels[source, to].popleft())
+    net.settle(dice)
+    return [*pairwise(net.heard), *fifo(net.heard)]
+
+
+@pytest.mark.parametrize("mode", ["plain", "batch", "progressive", "sorted"])
+def test_random_runs_of_the_printed_algorithm_are_often_misordered(mode: Mode) -> None:
+    assert sum(bool(random_run(mode, seed)) for seed in range(40)) >= 8
+
+
+def test_w8_the_printed_algorithm_acknowledges_every_edge_where_two_echoes_suffice() -> None:
+    """Four core brokers in a chain, five edge brokers each, everything overlaps with everything."""
+    parents = [1, -1, 1, 2, *(core for core in range(4) for _ in range(5))]
+    edges = range(4, 24)
+    printed = Printed(parents, [(f"p{i}", i, ALL) for i in edges], [(f"s{i}", i, ALL) for i in edges], "progressive")
+    ours = Net(parents, "exact")
+    for i in edges:
+        ours.advertise(f"p{i}", i, ALL)
+    ours.settle()
+    for i in edges:
+        ours.subscribe(f"s{i}", i, ALL)
+    ours.settle()
+    before = ours.messages
+    printed.publish("p4")
+    printed.settle()
+    ours.publish("p4", x=1)
+    ours.settle()
+    assert ours.problems() == []
+    assert printed.acks > 40
+    assert ours.messages - before == 23 + 2  # every link once, and the echo to core 0 and to its edge
