@@ -7,6 +7,7 @@ import pytest
 from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Ask, Collect, Creates, Install, Published, Update, Wanted, sender
+from unisono.protocols.sequencer.node import TopicManager
 
 X, T, U = Topic(1), Topic(2), Topic(3)
 LIAR = Address("liar")
@@ -92,3 +93,18 @@ def test_every_client_message_says_whose_it_is() -> None:
         Published(LIAR, X, 1),
     ]
     assert [sender(message) for message in messages] == [LIAR] * 6
+
+
+def test_proofs_survive_a_restart() -> None:
+    """A log replayed on a snapshot must send the same messages again, so what saved a message is durable too."""
+    world = star()
+    world.client("c", X)
+    world.publish("p", X, "x")
+    world.run()
+    world.command("r2", lies({X: 1})[0])
+    world.run()
+    node = world.nodes["r2"]
+    assert node.hosted[T].proven == {X: 1}
+    restored = TopicManager(node.me, Address("hub"), (), (), {}, STAMP)
+    restored.restore(node.snapshot())
+    assert restored.hosted[T].proven == {X: 1}
