@@ -24,10 +24,14 @@ from unisono.model.time import Micros
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.messages import Ask, EventKey, Piece
 from unisono.protocols.coded.node import CodedNode
-from unisono.protocols.coded.wire import Bad, Packet, pack, publisher_id, unpack
+from unisono.protocols.coded.wire import Bad, Packet, pack, publisher_id, shape, unpack
 
 TOPIC = Topic(7)
 PUBLISHER = Address("pub")
+CONTENT = bytes(range(256)) * 40  # 10 240 bytes: 8 rows
+N = shape(len(CONTENT) + 3)[0]
+PEERS = tuple(Address(f"peer{i}") for i in range(5))
+ASKING = CodedConfig(seeds=PEERS)
 
 
 class Bench:
@@ -45,7 +49,6 @@ class Bench:
         self.gaps: list[Gap] = []
         self.sent: list[Send] = []
         self.broadcasts: list[Broadcast] = []
-        self.true: dict[EventKey, Any] = {}
         if topics:
             self.give(Subscribe(topics))
             for topic in topics:
@@ -138,3 +141,23 @@ def forged(data: bytes, **changes: Any) -> bytes:
 
 def key_of(sequence: int, me: Address = PUBLISHER, topic: Topic = TOPIC) -> EventKey:
     return EventKey(topic, publisher_id(me), sequence)
+
+
+def lacking(count: int, config: CodedConfig = ASKING) -> Bench:
+    """A node that misses `count` rows of an event."""
+    bench = Bench(config)
+    for data in publication(CONTENT, config)[0][: N - count]:
+        bench.give(direct(data))
+    return bench
+
+
+def holder(config: CodedConfig = CodedConfig()) -> Bench:
+    bench = Bench(config)
+    for data in publication(CONTENT, config)[0]:
+        bench.give(direct(data))
+    bench.sent.clear()
+    return bench
+
+
+def answer(bench: Bench, ask: Ask) -> list[bytes]:
+    return [e.message.data for e in bench.give(ask) if isinstance(e, Send) and isinstance(e.message, Piece)]
