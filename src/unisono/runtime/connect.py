@@ -63,7 +63,7 @@ async def connect(
         async with _in_memory(where.removeprefix("memory://"), config) as session:
             yield session
         return
-    deployment, base = await _find(where, token or "", timeout)
+    deployment, base = await find_deployment(where, token or "", timeout)
     secret = token if token is not None else token_of(deployment.security)
     session = Session(deployment, base, secret, config)
     await session.open()
@@ -73,7 +73,8 @@ async def connect(
         await session.close()
 
 
-async def _find(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:
+async def find_deployment(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:
+    """The deployment behind an address or a file, and the directory its paths are relative to."""
     if isinstance(where, Deployment):
         return where, Path()
     if isinstance(where, str) and "://" in where:

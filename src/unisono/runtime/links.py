@@ -61,6 +61,11 @@ def owner(address: Address) -> Address:
     return Address(address.partition("/")[0])
 
 
+def is_named(address: str) -> bool:
+    """Whether a client has given itself this name for ever (`runtime.named`), instead of one per session."""
+    return address.startswith("@")
+
+
 class Links:
     """All connections of one process."""
 

@@ -38,7 +38,7 @@ from unisono.runtime.ground import Ground
 from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
-from unisono.runtime.links import Links, LinksConfig, owner
+from unisono.runtime.links import Links, LinksConfig, is_named, owner
 from unisono.runtime.security import client_context, same_token, server_context, token_of
 from unisono.runtime.wal import Log, LogConfig
 from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
@@ -377,6 +377,8 @@ class Node:
         for address in hello.addresses:
             if address in names or owner(address) != address:
                 return f"{address!r} is no address for a client"
+            if is_named(address) and self.links.is_up(address):
+                return f"somebody is connected as {address[1:]!r}"
             if address in self._expired:
                 return "this session has been forgotten: connect again with a new one"
         return None
@@ -397,7 +399,8 @@ class Node:
             for address in hello.addresses:
                 for client in [c for c in self._watchers if owner(c) == address]:
                     del self._watchers[client]
-                self._leases[address] = loop.call_later(self.config.client_lease_s, self._forget, address)
+                if not is_named(address):
+                    self._leases[address] = loop.call_later(self.config.client_lease_s, self._forget, address)
 
     def _forget(self, client: Address) -> None:
         self._leases.pop(client, None)

@@ -39,7 +39,7 @@ from unisono.runtime.ground import Ground
 from unisono.runtime.homes import archives, home_of, sequencers
 from unisono.runtime.host import Host
 from unisono.runtime.journal import JournalFile
-from unisono.runtime.links import Links, Sink
+from unisono.runtime.links import Links, Sink, is_named
 from unisono.runtime.node import sequencer_config
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.position import numbers_of
@@ -565,7 +565,9 @@ class _Unordered:
         elif isinstance(message.message, Payloads):
             for payload in message.message.items:
                 publisher, number = payload.event.publisher, payload.request
-                before = {message.topic: number - 1} if publisher in self._publishers and number > 1 else {}
+                # A named publisher skips numbers, so nothing is known of what precedes.
+                is_dense = publisher in self._publishers and number > 1 and not is_named(publisher)
+                before = {message.topic: number - 1} if is_dense else {}
                 self._publishers[publisher] = None
                 self._host.post(Heard(message.topic, Numbered(Address(publisher), number, before, payload.event)))
 

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from tests.papers.sequencer.fuzz import fuzz
 from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
-from unisono.machine import Broadcast, Heard, Persist, Refuse
+from unisono.machine import Broadcast, Heard, Persist, Refuse, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Creates, Fill, Part, Wanted
+from unisono.protocols.sequencer.messages import Creates, Fill, Part, Taken, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
 X, T = 1, 2
@@ -302,9 +302,19 @@ def test_consecutive_requests_of_one_message_are_one_run() -> None:
     assert [(s.topic, [(run.first, run.count) for run in s.runs]) for s in stamps] == [(0, [(1, 3)]), (1, [(1, 3)])]
 
 
-@pytest.mark.parametrize(("first", "count"), [(1, 10**9), (0, 1), (1, 0), (1, -5)])
+@pytest.mark.parametrize(("first", "count"), [(1, 10**9), (-1, 1), (1, 0), (1, -5)])
 def test_a_request_for_absurd_numbers_is_refused(first: int, count: int) -> None:
     node = TopicManager(Address("n"), None, (), (Topic(0),), {}, STAMP)
     effects = node.handle(Creates(Address("p"), (Wanted(Topic(0), first, count),)), Micros(0))
     assert [type(effect) for effect in effects] == [Persist, Refuse]
     assert node.clock[Topic(0)] == 0
+
+
+def test_request_0_tells_how_far_a_publisher_is_and_changes_nothing() -> None:
+    node = TopicManager(Address("n"), None, (), (Topic(0),), {}, STAMP)
+    how_far = Creates(Address("p"), (Wanted(Topic(0), 0, 1, 0),), wait=True)
+    told = [node.handle(how_far, Micros(0))]
+    node.handle(Creates(Address("p"), (Wanted(Topic(0), 5, 2, 5), Wanted(Topic(0), 9, 1, 9))), Micros(0))
+    told.append(node.handle(how_far, Micros(0)))
+    assert [effects[1:] for effects in told] == [[Send(Address("p"), Taken(Topic(0), upto))] for upto in (0, 9)]
+    assert node.clock[Topic(0)] == 3

@@ -245,7 +245,8 @@ class TopicManager:
             if home is None:
                 elsewhere.append(item)
                 continue
-            if item.first < 1 or not 0 < item.count <= self.config.window:
+            # Request 0 is never new: it asks how far we are with this publisher.
+            if item.first < 0 or not 0 < item.count <= self.config.window:
                 out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
                 continue
             if self._blocked and any(x not in self.clock for x in home.group.members):
@@ -409,7 +410,7 @@ class TopicManager:
         upto = home.requests.get(publisher, 1) - 1
         if upto >= item.first:
             out.append(Send(publisher, Taken(item.topic, upto)))
-        if home.finished.get(publisher, 0) >= item.first:
+        if home.finished.get(publisher, -1) >= item.first:
             out.append(Send(publisher, Completed(item.topic, home.finished[publisher])))
 
     def _broadcast(self, stamps: dict[Topic, list[Run]], pieces: dict[Topic, list[Piece]], out: list[Effect]) -> None:

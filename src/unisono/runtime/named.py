@@ -1,0 +1,251 @@
+"""A publisher with a name for ever: it says itself which number its events have, so saying one again changes nothing.
+
+    async with named_publisher("unisono://127.0.0.1:7474", "alerts") as publisher:
+        await publisher.publish([Row("blacklist", 17, b"..."), Row("blacklist", 23, b"...")])
+
+The home of a topic remembers per publisher the highest request it has numbered, durably and without a time limit
+(sequencer, `HostedTopic.accept`). Requests here may skip numbers but must ascend per topic: a request at or below the
+home's mark is known, so its payload is not sent again. Only one batch of requests is under way at a time, and it
+travels in one message per home: a request can then be lost only together with all that follow it, and is repeated
+together with them. Nodes never forget a name, and refuse a second connection under it while the first lives.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from unisono.errors import MisuseError, TransportError
+from unisono.model.deployment import Deployment
+from unisono.model.event import Event, Scalar
+from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.messages import Ask, Completed, Creates, Fate, Moved, Payload, Taken, Told, Wanted
+from unisono.runtime import edge
+from unisono.runtime.brokers import endpoint, make_ens, open_patiently
+from unisono.runtime.connect import find_deployment
+from unisono.runtime.dialect import publisher_on
+from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.ground import Ground
+from unisono.runtime.homes import home_of, sequencers
+from unisono.runtime.links import Links
+from unisono.runtime.security import client_context, token_of
+
+BATCH_ROWS = 1000
+"""Rows under way at once. Price: memory here, and a message of some 20 bytes per row at the home."""
+ASK_AGAIN_S = 0.25
+
+
+class Row(Struct, frozen=True):
+    """One event to publish; `request` ascends per topic, from 1, with any gaps."""
+
+    topic: str
+    request: int
+    payload: bytes
+    attributes: dict[str, Scalar] = {}
+
+
+@asynccontextmanager
+async def named_publisher(
+    where: str | Path | Deployment, name: str, *, token: str | None = None, timeout: float = 30.0
+) -> AsyncGenerator["NamedPublisher", None]:
+    """Connects under a name; see the module."""
+    deployment, base = await find_deployment(where, token or "", timeout)
+    secret = token if token is not None else token_of(deployment.security)
+    publisher = NamedPublisher(deployment, base, secret, name, timeout)
+    await publisher.open()
+    try:
+        yield publisher
+    finally:
+        await publisher.close()
+
+
+class NamedPublisher:
+    """A connected publisher; `timeout` bounds every wait for nodes and broker."""
+
+    def __init__(self, deployment: Deployment, base: Path, token: str, name: str, timeout: float) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+            raise MisuseError(f"{name!r} is no name for a publisher: up to 64 letters, digits, - and _")
+        if deployment.sequencing.mode != "stamp":
+            raise MisuseError("a named publisher needs sequencing in stamp mode: tickets are granted to sessions")
+        self.address = Address(f"@{name}")
+        self._deployment, self._token, self._timeout = deployment, token, timeout
+        self._topics: dict[str, Topic] = {}
+        self._names: dict[Topic, str] = {}
+        self._homes: dict[Topic, Address] = {}
+        self._taken: dict[Topic, int] = {}
+        self._completed: dict[Topic, int] = {}
+        self._fates: dict[Topic, Fate] = {}
+        self._answers: dict[int, edge.Opened | edge.NotOpened] = {}
+        # Only a complete timestamp of one home is sure to precede what another home numbers afterwards.
+        self._waits = len(sequencers(deployment)) > 1
+        self._asked = self._broadcast = self._confirmations = 0
+        self._news = asyncio.Event()
+        self._links = Links(
+            Hello("client", (self.address,), deployment=deployment.name, token=token),
+            Codec(edge.Letters),
+            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
+            edge.claims,
+            lambda hello: self._news.set(),
+            lambda hello, error: None,
+            client_tls=client_context(deployment.security, base),
+        )
+        self._ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+
+    async def open(self) -> None:
+        ens = make_ens(self._deployment, self._ground, self._token)
+        self._ground.stand_on(ens)
+        self._links.attach(self.address, self)
+        for node in sequencers(self._deployment):
+            self._links.dial(node, *endpoint(self._deployment.node(node).listen))
+        await open_patiently(ens, self._timeout)
+
+    async def close(self) -> None:
+        await self._ground.close()
+        await self._links.close()
+
+    # what people call
+
+    async def publish(self, rows: Sequence[Row]) -> int:
+        """Publishes what was not published before, in this order; returns how many that were. May be repeated.
+
+        Raises TransportError when a home or the broker does not answer: then some of them may have been published.
+        """
+        self._check(rows)
+        for name in dict.fromkeys(row.topic for row in rows):
+            await self._open_topic(name)
+        published = 0
+        for start in range(0, len(rows), BATCH_ROWS):
+            part = rows[start : start + BATCH_ROWS]
+            new = [row for row in part if row.request > self._taken[self._topics[row.topic]]]
+            await self._send_payloads(new)
+            for home, some in groupby(new, key=lambda row: self._homes[self._topics[row.topic]]):
+                await self._number(home, list(some))
+            published += len(new)
+        return published
+
+    def _check(self, rows: Iterable[Row]) -> None:
+        last: dict[str, int] = {}
+        for row in rows:
+            if row.request <= last.get(row.topic, 0):
+                raise MisuseError(f"{row.topic}: request {row.request} comes after {last.get(row.topic, 0)}")
+            last[row.topic] = row.request
+
+    async def _open_topic(self, name: str) -> None:
+        """Learns the number of the topic and our mark there."""
+        if name in self._topics:
+            return
+        home = home_of(self._deployment, name)
+        self._asked += 1
+        request = self._asked
+        await self._ask(home, edge.Open(self.address, request, (name,)), lambda: request in self._answers)
+        answer = self._answers.pop(request)
+        if isinstance(answer, edge.NotOpened):
+            raise MisuseError(answer.reason)
+        topic = answer.topics[0][1]
+        # Request 0 is never new: the answer to it tells the mark and changes nothing.
+        await self._ask(home, Creates(self.address, (Wanted(topic, 0, 1, 0),)), lambda: topic in self._taken)
+        last = self._taken[topic]
+        if last and self._waits:  # a predecessor of ours may have died before its last one was complete
+            await self._ask(
+                home,
+                Ask(self.address, topic, 0, self.address, last),
+                lambda: self._fates.get(topic, "pending") != "pending",
+            )
+        self._topics[name], self._names[topic], self._homes[topic] = topic, name, home
+
+    async def _send_payloads(self, rows: list[Row]) -> None:
+        """Returns when the broker has them: a number without its payload would be a gap."""
+        for row in rows:
+            event = Event(publisher_on(self.address, row.topic), row.request, row.topic, row.payload, row.attributes)
+            self._ground.broadcast(self._topics[row.topic], Payload(self.address, row.request, event), control=False)
+        self._broadcast += len(rows)
+        self._ground.end_turn()
+        await self._until(lambda: self._confirmations >= self._broadcast, None, "the broker does not confirm")
+
+    async def _number(self, home: Address, rows: list[Row]) -> None:
+        items: list[Wanted] = []
+        for row in rows:
+            topic = self._topics[row.topic]
+            last = items[-1] if items else None
+            if last is not None and last.topic == topic and last.first + last.count == row.request:
+                items[-1] = Wanted(topic, last.first, last.count + 1, last.first)
+            else:
+                items.append(Wanted(topic, row.request, 1, row.request))
+        owed = {self._topics[row.topic]: row.request for row in rows}
+        answered = self._completed if self._waits else self._taken
+        await self._ask(
+            home,
+            Creates(self.address, tuple(items), self._waits),
+            lambda: all(answered.get(topic, 0) >= upto for topic, upto in owed.items()),
+        )
+
+    # waiting
+
+    async def _ask(self, home: Address, question: Any, answered: Callable[[], bool]) -> None:
+        problem = f"node {home} does not answer; is another publisher connected as {self.address[1:]!r}?"
+        await self._until(answered, lambda: self._links.send(home, question), problem)
+
+    async def _until(self, done: Callable[[], bool], say: Callable[[], None] | None, problem: str) -> None:
+        """Says it, and again after a while, until it is done."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout
+        again = loop.time()
+        while not done():
+            now = loop.time()
+            if now >= until:
+                raise TransportError(f"{problem} within {self._timeout:g} s")
+            if say is not None and now >= again:
+                say()
+                again = now + ASK_AGAIN_S
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), ASK_AGAIN_S)
+            except TimeoutError:
+                continue
+
+    # a sink for letters, and the owner of a ground
+
+    def post(self, message: Any) -> None:
+        match message:
+            case edge.Opened(request=request) | edge.NotOpened(request=request):
+                self._answers[request] = message
+            case Taken(topic=topic, upto=upto):
+                self._taken[topic] = max(upto, self._taken.get(topic, 0))
+            case Completed(topic=topic, upto=upto):
+                self._completed[topic] = max(upto, self._completed.get(topic, 0))
+            case Told(topic=topic, fate=fate):
+                self._fates[topic] = fate
+            case Moved(topic=topic, home=home):
+                self._homes[topic] = home
+            case _:
+                return
+        self._news.set()
+
+    @property
+    def is_full(self) -> bool:
+        return False
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def name_of(self, topic: Topic) -> str | None:
+        return self._names.get(topic)
+
+    def topic_of(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def _confirmed(self, count: int) -> None:
+        self._confirmations += count
+        self._news.set()
+
+    def _noticed(self, notice: EnsNotice) -> None:
+        """The broker is lost or back: what it has not confirmed, it still owes."""
+
+    def _foreign(self, item: Item) -> None:
+        """We hear no topic."""
