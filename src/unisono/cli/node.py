@@ -19,6 +19,9 @@ def node(
     journal: Annotated[
         Literal["off", "deliveries", "all"], typer.Option(help="What to write into the node's journal.")
     ] = "deliveries",
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait until the node that works is gone, then take over.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say what happens on links and at the broker.")] = False,
 ) -> None:
     """Run one node of a deployment. SIGTERM or Ctrl-C stops it cleanly, with a snapshot.
@@ -28,17 +31,27 @@ def node(
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     deployment = load_deployment(file)
     check_runnable(deployment, name)
-    run(_serve(Node(deployment, name, file.parent, NodeConfig(journal=journal))))
+    run(_serve(Node(deployment, name, file.parent, NodeConfig(journal=journal, standby=standby))))
 
 
 async def _serve(served: Node) -> None:
     stop = stop_signal()
-    async with served:
+    starting, stopped = asyncio.ensure_future(served.start()), asyncio.ensure_future(stop.wait())
+    try:
+        # A standby may wait for ever; it is stopped like any other.
+        await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return
+        starting.result()
         roles = ", ".join(served.spec.roles)
         Console(stderr=True).print(f"{served.me} ({roles}) listens on port {served.port}", highlight=False)
-        over, stopped = asyncio.ensure_future(served.wait()), asyncio.ensure_future(stop.wait())
+        over = asyncio.ensure_future(served.wait())
         await asyncio.wait((over, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if over.done():
             over.result()
         over.cancel()
+    finally:
+        await served.stop()

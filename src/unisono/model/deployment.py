@@ -57,6 +57,10 @@ class NodeSpec(Struct, frozen=True, forbid_unknown_fields=True):
     roles: tuple[Role, ...] = ("sequencer",)
     data: str | None = None
     """Directory of its log; None keeps everything in memory (and forgets it with the process)."""
+    log: Literal["file", "jetstream"] = "file"
+    """`jetstream`: its log is a replicated stream (see `[log]`), so another process can take over."""
+    standby: str | None = None
+    """Where `unisono node --standby` listens once it has taken over."""
 
 
 class TopicSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +98,16 @@ class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
     causal: bool = False
 
 
+class LogSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The logs of nodes with `log = "jetstream"`."""
+
+    servers: tuple[str, ...] = ()
+    """NATS servers with JetStream; none means those of the broker."""
+    replicas: int = 3
+    patience_s: float = 3.0
+    """A standby takes over after this much silence of the owner."""
+
+
 class ArchiveSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """How the nodes with the role `archive` keep what was delivered."""
 
@@ -118,6 +132,7 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     sequencing: Sequencing = Sequencing()
     security: Security = Security()
     archive: ArchiveSpec = ArchiveSpec()
+    log: LogSpec = LogSpec()
 
     @property
     def root(self) -> NodeSpec:
@@ -233,6 +248,7 @@ def dump_deployment(deployment: Deployment) -> str:
         ("sequencing", deployment.sequencing),
         ("security", deployment.security),
         ("archive", deployment.archive),
+        ("log", deployment.log),
     ):
         fields = _fields(part)
         if fields:

@@ -3,10 +3,12 @@
 import asyncio
 
 from unisono.errors import MisuseError, TransportError
-from unisono.model.deployment import Deployment
+from unisono.model.deployment import Deployment, NodeSpec
+from unisono.model.ids import Address
 from unisono.runtime.ens.adapter import Ens, Listener
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.memory import Hub, MemoryEns
+from unisono.runtime.links import Links
 
 _hubs: dict[str, Hub] = {}
 
@@ -17,6 +19,12 @@ def endpoint(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal():
         raise MisuseError(f"{text!r} is not host:port")
     return host, int(port)
+
+
+def dial_node(links: Links, node: NodeSpec) -> None:
+    """A node is where it listens, or where its standby does."""
+    others = (endpoint(node.standby),) if node.standby is not None else ()
+    links.dial(Address(node.name), *endpoint(node.listen), *others)
 
 
 def hub_of(name: str) -> Hub:

@@ -40,7 +40,7 @@ from unisono.machine import (
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.runtime.clock import Clock
-from unisono.runtime.wal import Log, Logged
+from unisono.runtime.wal import InputLog, Logged
 from unisono.structures.sessions import Handled
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Host:
         name: str,
         machine: Machine,
         outside: Outside,
-        log: Log | None = None,
+        log: InputLog | None = None,
         config: HostConfig = HostConfig(),
     ) -> None:
         self.name = name
@@ -308,7 +308,7 @@ class Host:
             outside.send(to, acknowledgement)
         outside.end_turn()
 
-    def _start_snapshot(self, log: Log) -> None:
+    def _start_snapshot(self, log: InputLog) -> None:
         """The state is read and the next segment opened before another input is handled; the rest goes on beside."""
         assert isinstance(self.machine, DurableMachine)
         state, at = self.machine.snapshot(), self._last
@@ -333,6 +333,10 @@ class Host:
             self._fail(error if isinstance(error, Exception) else TransportError(str(error)))
         else:
             self.counters.snapshots += 1
+
+    def fail(self, error: Exception) -> None:
+        """Somebody beside the machine found that nothing more of it may be seen."""
+        self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is not None:

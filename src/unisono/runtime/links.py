@@ -109,10 +109,11 @@ class Links:
     def detach(self, address: Address) -> None:
         self._routes.pop(address, None)
 
-    def dial(self, peer: Address, host: str, port: int) -> None:
-        """Connects to a peer and stays connected until `hang_up` or `close`."""
+    def dial(self, peer: Address, host: str, port: int, *others: tuple[str, int]) -> None:
+        """Connects to a peer and stays connected until `hang_up` or `close`; it may also be at `others`."""
         if peer not in self._dialing:
-            self._dialing[peer] = asyncio.create_task(self._keep_dialing(peer, host, port), name=f"dial {peer}")
+            places = ((host, port), *others)
+            self._dialing[peer] = asyncio.create_task(self._keep_dialing(peer, places), name=f"dial {peer}")
 
     def hang_up(self, peer: Address) -> None:
         task = self._dialing.pop(peer, None)
@@ -163,10 +164,13 @@ class Links:
             connection.gone = asyncio.get_running_loop().create_future()
         return connection
 
-    async def _keep_dialing(self, peer: Address, host: str, port: int) -> None:
+    async def _keep_dialing(self, peer: Address, places: tuple[tuple[str, int], ...]) -> None:
         loop = asyncio.get_running_loop()
         pause = self._config.redial_s_min
+        turn = 0
         while not self._closing:
+            host, port = places[turn % len(places)]
+            turn += 1
             try:
                 _, connection = await loop.create_connection(
                     lambda: self._make(dialed=True), host, port, ssl=self._client_tls
@@ -180,6 +184,7 @@ class Links:
                 finally:
                     connection.close()
                 if connection.peer is not None:
+                    turn -= 1  # it was here, so it may be back here
                     pause = self._config.redial_s_min
             await asyncio.sleep(pause * (0.5 + self._dice.random()))
             pause = min(2 * pause, self._config.redial_s_max)

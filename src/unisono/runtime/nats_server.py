@@ -168,7 +168,11 @@ def authorization(node_password: str) -> dict[str, object]:
     return {
         "users": [
             {"user": "node", "password": node_password},
-            {"user": "client", "password": "", "permissions": {"publish": {"deny": [f"{RESERVED}.ctl.>"]}}},
+            {
+                "user": "client",
+                "password": "",
+                "permissions": {"publish": {"deny": [f"{RESERVED}.ctl.>", f"{RESERVED}.log.>"]}},
+            },
         ]
     }
 

@@ -25,7 +25,7 @@ from unisono.protocols.sequencer.config import SequencerConfig, local, planet, r
 from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
 from unisono.protocols.sequencer.node import Forget, TopicManager
 from unisono.runtime import edge
-from unisono.runtime.brokers import embedded_endpoint, endpoint, hub_of, make_ens, open_patiently
+from unisono.runtime.brokers import dial_node, embedded_endpoint, endpoint, hub_of, make_ens, open_patiently
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
 from unisono.runtime.dialect import publisher_on
@@ -40,7 +40,7 @@ from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
 from unisono.runtime.links import Links, LinksConfig, is_named, owner
 from unisono.runtime.security import client_context, same_token, server_context, token_of
-from unisono.runtime.wal import Log, LogConfig
+from unisono.runtime.wal import InputLog, Log, LogConfig
 from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """What a node does that its deployment does not say."""
 
     journal: Level = "off"
+    standby: bool = False
+    """Listen at the standby address; the log decides who of the two works."""
     client_lease_s: float = 600.0
     """A client that stays away this long is forgotten."""
     broker_patience_s: float = 30.0
@@ -124,7 +126,8 @@ class Node:
         data = self.base / self.spec.data if self.spec.data is not None else None
         if self.config.journal != "off":
             directory = (data or self.base) / "journal"
-            self._journal = JournalFile(directory, self.me, Header(note=f"node {self.me}"))
+            name = f"{self.me}-standby" if self.config.standby else self.me
+            self._journal = JournalFile(directory, name, Header(note=f"node {self.me}"))
         if "broker" in self.spec.roles and self.deployment.broker.kind == "embedded":
             self.broker = Broker(BrokerConfig(client_token=self._token))
             await self.broker.start(*embedded_endpoint(self.deployment))
@@ -133,10 +136,11 @@ class Node:
             self.ground.stand_on(ens)
             await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)
-        if self.spec.listen != IN_PROCESS:
-            self.port = await self.links.listen(*endpoint(self.spec.listen))
+        listen = (self.spec.standby or "127.0.0.1:0") if self.config.standby else self.spec.listen
+        if listen != IN_PROCESS:
+            self.port = await self.links.listen(*endpoint(listen))
         if self.spec.parent is not None:
-            self.links.dial(Address(self.spec.parent), *endpoint(self.deployment.node(self.spec.parent).listen))
+            dial_node(self.links, self.deployment.node(self.spec.parent))
         await self._start_adopter()
         await self._start_archivist()
         logger.info("node %s listens on port %d", self.me, self.port)
@@ -183,7 +187,7 @@ class Node:
         self.desk = Desk(me, TopicManager(me, parent, children, (), {}, config), deployment)
         peers = (*((parent,) if parent is not None else ()), *children)
         machine = Sessions(self.desk, me, peers, edge.NodeMessage, BrokerMessage)
-        log = Log(data / me, MACHINE, edge.Logged, self.config.log) if data is not None else None
+        log = await self._open_log(data)
         self.host = Host(me, machine, self, log, self.config.host)
         self.links.attach(me, self)
         replayed = await self.host.start()
@@ -193,6 +197,30 @@ class Node:
         planned = tuple(t.name for t in deployment.topics if home_of(deployment, t.name) == me)
         if planned:
             self.host.post(edge.Open(me, 0, planned))
+
+    async def _open_log(self, data: Path | None) -> InputLog | None:
+        """The log in files, or the one on a stream, as soon as it is ours."""
+        if self.spec.log == "file":
+            return Log(data / self.me, MACHINE, edge.Logged, self.config.log) if data is not None else None
+        from unisono.runtime.replicated import ReplicatedLog, replicated_config
+
+        log = ReplicatedLog(replicated_config(self.deployment, self.me, self._token), MACHINE, edge.Logged)
+        loop = asyncio.get_running_loop()
+
+        def lost(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._lost, error)
+
+        log.on_lost = lost
+        try:
+            await log.claim()
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def _lost(self, error: Exception) -> None:
+        if self.host is not None:
+            self.host.fail(error)
 
     async def _start_adopter(self) -> None:
         topics = tuple(

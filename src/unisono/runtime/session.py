@@ -30,7 +30,7 @@ from unisono.protocols.sequencer.node import Forget
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
-from unisono.runtime.brokers import endpoint, make_ens, open_patiently
+from unisono.runtime.brokers import dial_node, make_ens, open_patiently
 from unisono.runtime.clock import Clock
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
@@ -122,7 +122,7 @@ class Session:
         self._links.attach(self.address, self)
         for node in self.deployment.nodes:
             if self._owns_links and ("sequencer" in node.roles or "archive" in node.roles):
-                self._links.dial(Address(node.name), *endpoint(node.listen))
+                dial_node(self._links, node)
         await open_patiently(ens, self.config.open_s)
         if ens.traits.strength == "stored":
             self._outbox.confirmations_count()

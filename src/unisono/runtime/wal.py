@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -78,6 +78,23 @@ def _read_block(data: memoryview, at: int) -> tuple[int, memoryview] | None:
         return None
     body = data[at + _HEADER_BYTES : at + _HEADER_BYTES + length]
     return (number, body) if zlib.crc32(body) == body_crc else None
+
+
+class InputLog(Protocol):
+    """What a host needs of a log: in files (`Log`) or on a replicated stream (`replicated.ReplicatedLog`)."""
+
+    def recover(self) -> tuple[tuple[Micros, Any] | None, Iterator[Logged]]: ...
+
+    def commit(self, inputs: list[Logged]) -> None: ...
+
+    @property
+    def snapshot_is_due(self) -> bool: ...
+
+    def begin_snapshot(self, at: Micros, state: Any) -> bytes: ...
+
+    def finish_snapshot(self, block: bytes) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Log:

@@ -88,7 +88,7 @@ class NatsClient:
             raise TransportError("there is no connection now")
         await self.wire.ping()
 
-    async def request(self, subject: bytes, payload: bytes, timeout_s: float = 5.0) -> Msg:
+    async def request(self, subject: bytes, payload: bytes, timeout_s: float = 5.0, headers: bytes = b"") -> Msg:
         """The first reply; raises TransportError when there is none."""
         if not self._inbox_sid:
             self._inbox_sid = self.subscribe(self._inbox + b"*")
@@ -96,7 +96,11 @@ class NatsClient:
         inbox = self._inbox + b"r%d" % self._next_reply
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._replies[inbox] = future
-        self.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
+        if headers:
+            sizes = (len(headers), len(headers) + len(payload))
+            self.send(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, inbox, *sizes, headers, payload))
+        else:
+            self.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
         try:
             reply = await asyncio.wait_for(future, timeout_s)
         except TimeoutError:

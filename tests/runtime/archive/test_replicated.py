@@ -1,0 +1,142 @@
+"""The log on a stream: what was committed is there for the next owner, and the one before it writes nothing more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from unisono.errors import FormatError, TransportError
+from unisono.model.time import Micros
+from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.replicated import FencedError, ReplicatedConfig, ReplicatedLog
+from unisono.runtime.wal import Logged
+
+
+def play(directory: Path, story: Callable[[NatsServer, ReplicatedConfig], Awaitable[None]]) -> None:
+    async def run() -> None:
+        server = NatsServer(directory, NatsServerConfig(jetstream=True))
+        await server.start()
+        try:
+            async with asyncio.timeout(40):
+                await story(server, ReplicatedConfig((server.url,), "n", 1, beat_s=0.1, patience_s=0.6))
+        finally:
+            server.resume()
+            server.kill()
+
+    asyncio.run(run())
+
+
+async def claimed(config: ReplicatedConfig) -> tuple[ReplicatedLog, object, list[Logged]]:
+    log = ReplicatedLog(config, "toy 1", str)
+    await log.claim()
+    snapshot, inputs = log.recover()
+    return log, snapshot, list(inputs)
+
+
+def logged(*words: str) -> list[Logged]:
+    return [Logged(Micros(i), word) for i, word in enumerate(words)]
+
+
+def test_an_owner_that_leaves_hands_everything_to_the_next(tmp_path: Path) -> None:
+    async def story(server: NatsServer, config: ReplicatedConfig) -> None:
+        one, snapshot, inputs = await claimed(config)
+        assert (snapshot, inputs) == (None, [])
+        one.commit(logged("a", "b"))
+        one.commit(logged("c" * 1_500_000))  # three parts
+        one.close()
+        two, snapshot, inputs = await claimed(config)
+        assert [item.message for item in inputs] == ["a", "b", "c" * 1_500_000]
+        two.finish_snapshot(two.begin_snapshot(Micros(7), {"state": [1, 2]}))
+        two.commit(logged("d"))
+        two.close()
+        three, snapshot, inputs = await claimed(config)
+        assert snapshot == (7, {"state": [1, 2]})
+        assert [item.message for item in inputs] == ["d"]
+        three.close()
+
+    play(tmp_path, story)
+
+
+def test_an_owner_that_was_taken_for_dead_writes_nothing_more_and_hears_of_it(tmp_path: Path) -> None:
+    async def story(server: NatsServer, config: ReplicatedConfig) -> None:
+        slow = structs.replace(config, beat_s=1.5)
+        old, _, _ = await claimed(slow)
+        lost: list[Exception] = []
+        old.on_lost = lost.append
+        old.commit(logged("a"))
+        new, _, inputs = await claimed(config)
+        assert [item.message for item in inputs] == ["a"]
+        with pytest.raises(FencedError, match="another process"):
+            old.commit(logged("b"))
+        with pytest.raises(TransportError, match="takes nothing more"):
+            old.commit(logged("b"))
+        new.commit(logged("c"))
+        old.close()
+        new.close()
+        last, _, inputs = await claimed(config)
+        assert [item.message for item in inputs] == ["a", "c"]
+        last.close()
+
+    play(tmp_path, story)
+
+
+def test_an_idle_owner_finds_out_by_itself_that_it_was_replaced(tmp_path: Path) -> None:
+    async def story(server: NatsServer, config: ReplicatedConfig) -> None:
+        old, _, _ = await claimed(structs.replace(config, beat_s=1.0))
+        lost: list[Exception] = []
+        old.on_lost = lost.append
+        new, _, _ = await claimed(config)
+        while not lost:
+            await asyncio.sleep(0.02)
+        assert isinstance(lost[0], FencedError)
+        old.close()
+        new.close()
+
+    play(tmp_path, story)
+
+
+def test_who_waits_does_not_take_over_from_an_owner_that_beats(tmp_path: Path) -> None:
+    async def story(server: NatsServer, config: ReplicatedConfig) -> None:
+        old, _, _ = await claimed(config)
+        waiting = ReplicatedLog(config, "toy 1", str)
+        claim = asyncio.ensure_future(waiting.claim())
+        await asyncio.wait([claim], timeout=3 * config.patience_s)
+        assert not claim.done()
+        old.close()  # leaves office: no need to be patient
+        await claim
+        waiting.close()
+
+    play(tmp_path, story)
+
+
+def test_an_append_that_was_not_answered_is_taken_once(tmp_path: Path) -> None:
+    async def story(server: NatsServer, config: ReplicatedConfig) -> None:
+        log, _, _ = await claimed(structs.replace(config, request_s=0.2))
+        loop = asyncio.get_running_loop()
+        server.pause()
+        commit = loop.run_in_executor(None, log.commit, logged("a"))
+        await asyncio.wait([commit], timeout=0.7)  # sent three times meanwhile, all wait in the server's socket
+        assert not commit.done()
+        server.resume()
+        await commit
+        await loop.run_in_executor(None, log.commit, logged("b"))
+        await loop.run_in_executor(None, log.close)
+        last, _, inputs = await claimed(config)
+        assert [item.message for item in inputs] == ["a", "b"]
+        last.close()
+
+    play(tmp_path, story)
+
+
+def test_the_log_of_another_machine_is_refused(tmp_path: Path) -> None:
+    async def story(server: NatsServer, config: ReplicatedConfig) -> None:
+        log, _, _ = await claimed(config)
+        log.close()
+        other = ReplicatedLog(config, "toy 2", str)
+        with pytest.raises(FormatError, match="belongs to 'toy 1'"):
+            await other.claim()
+        other.close()
+
+    play(tmp_path, story)
