@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from unisono.errors import MisuseError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, dump_deployment
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, Role, dump_deployment
 from unisono.model.region import public_cloud
 
 
@@ -40,9 +40,9 @@ def _star(regions: list[str], port: int, broker: Literal["embedded", "nats"], se
     names = [f"{name}-1" for name in regions]
     nodes = []
     for i, name in enumerate(names):
-        roles = ("sequencer", "broker") if i == 0 and broker == "embedded" else ("sequencer",)
+        roles: tuple[Role, ...] = ("sequencer", "broker") if i == 0 and broker == "embedded" else ("sequencer",)
         parent = names[0] if i else None
-        nodes.append(NodeSpec(name, regions[i], f"127.0.0.1:{port + 2 * i}", parent, roles, "data"))  # type: ignore[arg-type]
+        nodes.append(NodeSpec(name, regions[i], f"127.0.0.1:{port + 2 * i}", parent, roles, data="data"))
     return Deployment(
         1,
         regions=tuple(Region(name) for name in regions),

@@ -11,10 +11,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from unisono.errors import TransportError
-from unisono.model.deployment import Deployment
-from unisono.runtime.connect import connect
-from unisono.runtime.edge import Report
+from unisono.model.deployment import Deployment, NodeSpec
+from unisono.runtime.asking import ask_node
+from unisono.runtime.connect import find_deployment
+from unisono.runtime.edge import Inquire, Report
 from unisono.runtime.loop import run
+from unisono.runtime.security import client_context, token_of
 
 
 def status(
@@ -38,17 +40,18 @@ def status(
 
 
 async def _ask_all(where: str, token: str | None, timeout: float) -> tuple[Deployment, dict[str, Report | None]]:
-    async with connect(where, token=token, timeout=timeout) as session:
-        names = [node.name for node in session.deployment.nodes]
+    deployment, base = await find_deployment(where, token or "", timeout)
+    secret = token if token is not None else token_of(deployment.security)
+    tls = client_context(deployment.security, base)
 
-        async def ask(name: str) -> Report | None:
-            try:
-                return await session.status(name)
-            except TransportError:
-                return None
+    async def ask(node: NodeSpec) -> Report | None:
+        try:
+            return await ask_node(node.listen, secret, Inquire, Report, timeout, tls)
+        except TransportError:
+            return None
 
-        reports = await asyncio.gather(*(ask(name) for name in names))
-        return session.deployment, dict(zip(names, reports, strict=True))
+    reports = await asyncio.gather(*(ask(node) for node in deployment.nodes))
+    return deployment, {node.name: report for node, report in zip(deployment.nodes, reports, strict=True)}
 
 
 def _draw(deployment: Deployment, name: str, reports: dict[str, Report | None]) -> Tree:

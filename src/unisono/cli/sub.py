@@ -24,13 +24,14 @@ def sub(
     state: Annotated[Path | None, typer.Option(help="Directory of committed positions.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Directory for a journal of what is delivered.")] = None,
     token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per notification.")] = False,
 ) -> None:
     """Print what is published on topics, in the order promised.
 
     Example: unisono sub unisono://127.0.0.1:7474 trades quotes --count 10
     """
-    run(_subscribe(where, tuple(topics), order, deadline, count, name, state, journal, token, as_json))
+    run(_subscribe(where, tuple(topics), order, deadline, count, name, state, journal, token, timeout, as_json))
 
 
 async def _subscribe(
@@ -43,11 +44,12 @@ async def _subscribe(
     state: Path | None,
     journal: Path | None,
     token: str | None,
+    timeout: float,
     as_json: bool,
 ) -> None:
     stop = stop_signal()
     async with (
-        connect(where, token=token, state=state, journal=journal) as session,
+        connect(where, token=token, state=state, journal=journal, timeout=timeout) as session,
         session.subscribe(*topics, order=order, deadline=deadline, name=name) as stream,
     ):
         printing = asyncio.ensure_future(_print(stream, count, name, as_json))

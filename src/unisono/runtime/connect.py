@@ -6,19 +6,17 @@ path/to/deployment.toml           the deployment itself
 """
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError
+from unisono.errors import MisuseError, TransportError
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_deployment
-from unisono.model.ids import Address
 from unisono.runtime import edge
-from unisono.runtime.brokers import endpoint, set_hub
+from unisono.runtime.asking import ask_node
+from unisono.runtime.brokers import set_hub
 from unisono.runtime.ens.memory import Hub, HubConfig
-from unisono.runtime.frames import Codec, Connection, Hello, Letter
 from unisono.runtime.node import IN_PROCESS, Node
 from unisono.runtime.security import token_of
 from unisono.runtime.session import Session, SessionConfig
@@ -74,6 +72,7 @@ async def connect(
 
 
 async def find_deployment(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:
+    """The deployment behind an address, and what its relative paths are relative to."""
     """The deployment behind an address or a file, and the directory its paths are relative to."""
     if isinstance(where, Deployment):
         return where, Path()
@@ -94,50 +93,12 @@ async def _ask_for_deployment(seeds: list[str], token: str, timeout: float) -> D
     while True:
         for seed in seeds:
             try:
-                return await _ask_seed(seed, token)
-            except PeerError:
-                raise
-            except (TransportError, TimeoutError) as error:
-                problem = f"{seed}: {str(error) or 'no answer'}"
+                return (await ask_node(seed, token, edge.Where, edge.Directory)).deployment
+            except TransportError as error:
+                problem = str(error)
         if loop.time() >= until:
             raise TransportError(f"no node answers: {problem}. Start one with: unisono node FILE NAME")
         await asyncio.sleep(0.1)
-
-
-async def _ask_seed(seed: str, token: str) -> Deployment:
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Deployment] = loop.create_future()
-
-    def receive(connection: Connection, letters: list[Letter[object]]) -> None:
-        for letter in letters:
-            if isinstance(letter.message, edge.Directory) and not answer.done():
-                answer.set_result(letter.message.deployment)
-
-    def admit(connection: Connection, hello: Hello) -> str | None:
-        loop.call_soon(connection.post, Letter(hello.addresses[0], edge.Where(name)))
-        return None
-
-    def closed(connection: Connection, error: UnisonoError | None) -> None:
-        if not answer.done():
-            answer.set_exception(error or TransportError("the node closed the connection"))
-
-    name = Address(f"seed{secrets.token_hex(5)}")
-    host, port = endpoint(seed)
-    try:
-        _, connection = await loop.create_connection(
-            lambda: Connection(
-                Codec(edge.Letters), Hello("client", (name,), token=token), True, admit, receive, closed
-            ),
-            host,
-            port,
-        )
-    except OSError as error:
-        raise TransportError(error.strerror or str(error)) from None
-    try:
-        async with asyncio.timeout(5):
-            return await answer
-    finally:
-        connection.close()
 
 
 @asynccontextmanager

@@ -1,0 +1,93 @@
+"""The commands of running deployments: init, node, status, pub, sub, up, as processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.test_cluster import free_ports
+from unisono import connect_sync
+from unisono.model.deployment import load_deployment
+
+UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
+
+
+def unisono(*arguments: str, code: int = 0, text: str | None = None) -> str:
+    done = subprocess.run([*UNISONO, *arguments], capture_output=True, text=True, input=text, timeout=60)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*UNISONO, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_deployment_is_made_started_asked_used_and_stopped(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    file = str(tmp_path / "deployment.toml")
+    unisono("init", file, "--region", "eu-central-1", "--port", str(port))
+    node = start("node", file, "eu-central-1-1")
+    try:
+        assert node.stderr is not None
+        assert "listens on port" in node.stderr.readline()
+        where = f"unisono://127.0.0.1:{port}"
+        assert json.loads(unisono("pub", where, "trades", "0", "--json"))["outcome"] == "accepted"
+        reading = start(
+            "sub", where, "trades", "quotes", "--count", "3", "--json", "--journal", str(tmp_path / "journal")
+        )
+        with connect_sync(where) as session:
+            session.publish_all("quotes", [b"1", b"2"])
+            while reading.poll() is None:  # until the subscription is in force
+                session.publish("trades", b"3")
+        report = json.loads(unisono("status", file, "--json"))
+        assert sorted(report["nodes"]["eu-central-1-1"]["topics"]) == ["quotes", "trades"]
+        out, err = reading.communicate(timeout=30)
+        assert reading.returncode == 0, err
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert len(lines) == 3
+        assert all({"topic", "position", "id", "number", "data", "late"} <= line.keys() for line in lines)
+        (journal,) = (tmp_path / "journal").glob("*.jsonl")
+        assert json.loads(unisono("audit", str(journal), "--json"))["deliveries"] == 3
+    finally:
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=30)
+    assert node.returncode == 0
+    assert list((tmp_path / "data" / "eu-central-1-1").glob("snapshot-*")), "a clean stop takes a snapshot"
+    away = subprocess.run([*UNISONO, "status", file], capture_output=True, text=True, timeout=60)
+    assert away.returncode == 1
+    assert "does not answer" in " ".join(away.stdout.split())
+
+
+def test_init_writes_a_star_with_measured_round_trips_and_keeps_what_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "deployment.toml"
+    unisono("init", str(file), "--region", "eu-central-1", "--region", "us-east-1")
+    deployment = load_deployment(file)
+    assert [node.parent for node in deployment.nodes] == [None, "eu-central-1-1"]
+    assert deployment.round_trip_ms["eu-central-1 us-east-1"] > 50
+    assert "exists" in unisono("init", str(file), code=2)
+
+
+def test_up_runs_regions_that_agree() -> None:
+    options = ("--region", "us-east-1", "--region", "us-west-2", "--seconds", "3", "--rate", "50", "--json")
+    summary = json.loads(unisono("up", *options))
+    assert summary["agreed"]
+    assert summary["compared"] > 20
+    assert [site["gaps"] for site in summary["sites"]] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("node", "missing.toml", "n"), "No such file"),
+        (("pub", "unisono://127.0.0.1:1", "a", "b", "--timeout", "0.1"), "no node answers"),
+        (("up", "--region", "atlantis"), "two or more different regions"),
+        (("sub", "http://127.0.0.1", "a"), "connect to unisono://"),
+    ],
+)
+def test_what_cannot_run_says_why_in_one_line(arguments: tuple[str, ...], reason: str) -> None:
+    problem = unisono(*arguments, code=2)
+    assert reason in problem
+    assert problem.count("\n") == 1
