@@ -43,7 +43,7 @@ def test_every_experiment_in_the_table_is_one(name: str) -> None:
 
 
 def test_an_unknown_experiment_is_refused_with_the_list() -> None:
-    with pytest.raises(MisuseError, match="no experiment 'x'; there are: sequencer/group-size"):
+    with pytest.raises(MisuseError, match="no experiment 'x'; there are: sequencer/timestamp-size"):
         find("x")
 
 
@@ -69,15 +69,16 @@ def test_an_outcome_is_kept_as_json_and_picture(tmp_path: Path) -> None:
 
 
 def test_flags_reach_the_run(tmp_path: Path) -> None:
-    arguments = ["--clients", "50", "--seed", "7", "--out", str(tmp_path), "--json"]
-    done = unisono("experiment", "run", "sequencer/group-size", *arguments)
+    arguments = ["--clients", "50", "--events", "0", "--seed", "7", "--out", str(tmp_path), "--json"]
+    done = unisono("experiment", "run", "sequencer/timestamp-size", *arguments)
     assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout)
-    assert (outcome["options"]["clients"], outcome["options"]["seed"]) == (50, 7)
-    assert [row["paper"] for row in outcome["rows"]] == [{}] * 6, "the paper says nothing about 50 clients"
+    assert len(json.loads(done.stdout)["shapes"]) == 6
+    outcome = msgspec.json.decode((tmp_path / "sequencer" / "timestamp-size.json").read_bytes(), type=Outcome)
+    assert (outcome.options["clients"], outcome.options["seed"]) == (50, 7)
+    assert [row.paper for row in outcome.rows] == [{}] * 6, "the paper says nothing about 50 clients"
 
 
 def test_a_flag_that_no_option_has_is_exit_2(tmp_path: Path) -> None:
-    done = unisono("experiment", "run", "sequencer/group-size", "--colour", "red", "--out", str(tmp_path))
+    done = unisono("experiment", "run", "sequencer/timestamp-size", "--colour", "red", "--out", str(tmp_path))
     assert done.returncode == 2
     assert not list(tmp_path.iterdir())

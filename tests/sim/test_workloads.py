@@ -8,8 +8,9 @@ from statistics import mean, pstdev
 import pytest
 
 from unisono.model.journal import Record
+from unisono.planning.groups import plan_groups
 from unisono.sim import scenario
-from unisono.sim.workloads import Popularity, sequencing_group_sizes
+from unisono.sim.workloads import Popularity
 
 
 @pytest.mark.parametrize(("shape", "published"), [(0.349, 46), (0.901, 17)])
@@ -17,12 +18,9 @@ def test_power_law_interest_gives_the_published_group_sizes(shape: float, publis
     """Paper 000, section 5.1: 10 000 clients with 10 of 1000 topics each."""
     popularity, dice = Popularity(1_000, shape), Random(1)
     subscriptions = [popularity.draw_distinct(dice, 10) for _ in range(10_000)]
-    assert mean(sequencing_group_sizes(subscriptions, 1_000)) == pytest.approx(published, abs=1.0)
-
-
-def test_a_group_is_the_topic_and_what_two_subscriptions_share_with_it() -> None:
-    assert sequencing_group_sizes([[0, 1], [1, 0, 2], [2, 1]], 4) == [2, 3, 2, 1]
-    assert sequencing_group_sizes([[0, 1], [1, 0, 2], [2, 1]], 4, at_least=1) == [3, 3, 3, 1]
+    groups = plan_groups((str(who), str(topic)) for who, own in enumerate(subscriptions) for topic in own).groups
+    alone = 1_000 - len(groups)  # topics that nobody has chosen
+    assert (alone + sum(group.size for group in groups)) / 1_000 == pytest.approx(published, abs=1.0)
 
 
 def test_uniform_is_uniform_and_distinct_is_distinct() -> None:

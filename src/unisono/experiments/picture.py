@@ -11,7 +11,7 @@ def draw(outcome: Outcome, figure: Figure, path: Path) -> None:
     """Writes a PNG."""
     lines: dict[str, list[Row]] = {}
     for row in outcome.rows:
-        if figure.measure in row.ours:
+        if figure.measure in row.ours and figure.x in row.setting:
             lines.setdefault(str(row.setting.get(figure.series or "", "")), []).append(row)
     canvas = Canvas(figsize=(7, 4.5), layout="constrained")
     axes = canvas.subplots()
@@ -38,5 +38,6 @@ def draw(outcome: Outcome, figure: Figure, path: Path) -> None:
         axes.set_xscale("log")
     if figure.log_y:
         axes.set_yscale("log")
-    axes.legend()
+    if lines:
+        axes.legend()
     canvas.savefig(path, dpi=120)

@@ -7,7 +7,8 @@ from unisono.experiments.experiment import Experiment
 
 EXPERIMENTS: dict[str, str] = {
     # name on the command line: module beneath this package
-    "sequencer/group-size": "group_size",
+    "sequencer/timestamp-size": "sequencer_timestamp_size",
+    "sequencer/wan-latency": "sequencer_wan_latency",
     "coded/success-model": "coded_success",
     "coded/redundancy": "coded_redundancy",
     "coded/air-traffic": "coded_air_traffic",

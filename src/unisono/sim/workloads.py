@@ -7,7 +7,7 @@ a = 0.901; paper 000, section 5.1). `last` publishes on the last topic only, the
 """
 
 from bisect import bisect_right
-from itertools import accumulate, combinations
+from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
@@ -60,20 +60,6 @@ class Popularity:
         while len(drawn) < count:
             drawn[self.draw(dice)] = None
         return list(drawn)
-
-
-def sequencing_group_sizes(subscriptions: list[list[int]], topics: int, at_least: int = 2) -> list[int]:
-    """The size of SG(T) for each topic: T itself and every X that `at_least` subscriptions contain together with T."""
-    pairs: dict[int, int] = {}
-    for subscription in subscriptions:
-        for a, b in combinations(sorted(subscription), 2):
-            pairs[a * topics + b] = pairs.get(a * topics + b, 0) + 1
-    sizes = [1] * topics
-    for pair, count in pairs.items():
-        if count >= at_least:
-            sizes[pair // topics] += 1
-            sizes[pair % topics] += 1
-    return sizes
 
 
 class Workload:

@@ -1,0 +1,223 @@
+"""The ways to order that the wide-area experiments compare, each set up for the same crowd in the same world."""
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from unisono.experiments.baselines.chain import ChainClient, ChainSite
+from unisono.experiments.baselines.clock_merge import ClockPublisher, ClockSubscriber
+from unisono.experiments.baselines.topic_order import TopicHome, TopicOrderClient
+from unisono.experiments.baselines.unordered import UnorderedClient
+from unisono.experiments.sequencer_sites import Crowd, Sites
+from unisono.machine import Fired, Machine
+from unisono.model.ids import Address, Topic
+from unisono.model.time import SECOND, Micros
+from unisono.planning.placement import Tree, place, stars, two_levels
+from unisono.protocols.sequencer.client import OrderingClient
+from unisono.protocols.sequencer.config import SequencerConfig, planet
+from unisono.protocols.sequencer.messages import BrokerMessage, PeerMessage
+from unisono.protocols.sequencer.node import TopicManager
+from unisono.sim.host import Host
+from unisono.sim.world import World
+from unisono.structures.sessions import Sessions, SessionsConfig
+
+BEAT_US = 10_000
+"""How often publishers beat under the clock merge; half of it is the price of the beat, on average."""
+TWO_LEVELS_FROM = 8
+"""From so many sites on, a two-level tree is tried beside the star."""
+TOTAL = replace(planet(), sgmin=2)
+
+
+class Stage:
+    """A crowd, its sites, and the world they are put into."""
+
+    def __init__(self, world: World, sites: Sites, crowd: Crowd) -> None:
+        self.world = world
+        self.sites = sites
+        self.crowd = crowd
+        self.topics = [world.topic(f"t{i}") for i in range(crowd.topics)]
+        self.nodes = [Address(f"n-{name}") for name in sites.names]
+        self.publishers = [Address(f"p-{name}") for name in sites.names]
+        self.own_homes = {topic: self.nodes[crowd.site_of(topic)] for topic in self.topics}
+
+    def add_node(self, site: int, machine: Machine) -> None:
+        self.world.add(self.nodes[site], lambda _: machine, region=self.sites.names[site], snapshot_every=0)
+
+    def add_nodes(self, build: Callable[[Address], Machine]) -> None:
+        for site, name in enumerate(self.nodes):
+            self.add_node(site, build(name))
+
+    def add_clients(self, publisher: Callable[[Address], Machine], subscriber: Callable[[Address], Machine]) -> None:
+        for site, name in enumerate(self.publishers):
+            self.world.add(name, lambda name: publisher(Address(name)), region=f"{self.sites.names[site]}/pub")
+        for client in self.crowd.subscribers:
+            region = f"{self.sites.names[client.site]}/sub"
+            self.world.add(client.name, lambda name: subscriber(Address(name)), region=region)
+
+
+def build_sequencer(
+    stage: Stage, parents: Mapping[Address, Address | None], homes: dict[Topic, Address], config: SequencerConfig
+) -> None:
+    """The real machines: a node for each of `parents`, ordering clients everywhere."""
+    for site, name in enumerate(stage.nodes):
+        if name in parents:
+            stage.add_node(site, _node(name, parents, homes, config))
+
+    def client(name: Address) -> Machine:
+        return OrderingClient(name, homes, config)
+
+    stage.add_clients(client, client)
+
+
+def _node(
+    me: Address, parents: Mapping[Address, Address | None], homes: dict[Topic, Address], config: SequencerConfig
+) -> Machine:
+    children = tuple(name for name, above in parents.items() if above == me)
+    below: dict[Topic, Address] = {}
+    for topic, home in homes.items():
+        at: Address | None = home
+        while at is not None and at != me:
+            if parents[at] == me:
+                below[topic] = at
+            at = parents[at]
+    hosted = tuple(topic for topic, home in homes.items() if home == me)
+    above = parents[me]
+    peers = children if above is None else (above, *children)
+    inside = TopicManager(me, above, children, hosted, below, config)
+    return Sessions(inside, me, peers, PeerMessage, BrokerMessage, SessionsConfig(resend_after_us=Micros(2 * SECOND)))
+
+
+def line(nodes: list[Address]) -> dict[Address, Address | None]:
+    return dict(zip(nodes, [None, *nodes[:-1]]))
+
+
+def star(nodes: list[Address], hub: int) -> dict[Address, Address | None]:
+    return {name: None if site == hub else nodes[hub] for site, name in enumerate(nodes)}
+
+
+def build_chain(stage: Stage) -> None:
+    """The paper's: managers by topic number over the sites, the first site highest."""
+    groups = stage.crowd.groups()
+    stage.add_nodes(lambda name: ChainSite(name, stage.own_homes, groups))
+
+    def client(name: Address) -> Machine:
+        return ChainClient(name, stage.own_homes)
+
+    stage.add_clients(client, client)
+
+
+def build_line_ticket(stage: Stage) -> None:
+    build_sequencer(stage, line(stage.nodes), stage.own_homes, replace(TOTAL, mode="ticket"))
+
+
+def build_line_stamp(stage: Stage) -> None:
+    build_sequencer(stage, line(stage.nodes), stage.own_homes, replace(TOTAL, early=False))
+
+
+def build_star_stamp(stage: Stage) -> None:
+    build_sequencer(stage, star(stage.nodes, stage.sites.hub), stage.own_homes, replace(TOTAL, early=False))
+
+
+def build_star_early(stage: Stage) -> None:
+    build_sequencer(stage, star(stage.nodes, stage.sites.hub), stage.own_homes, TOTAL)
+
+
+def build_placed(stage: Stage) -> None:
+    """Early stamps; homes, and with many sites the tree, by the planner's expected latency."""
+    table = stage.sites.table
+    trees: list[Tree] = [stars(table)[stage.sites.hub]]
+    if len(table.regions) >= TWO_LEVELS_FROM:
+        trees += two_levels(table, 3)[:1]
+    found = place(stage.crowd.demand(table.regions), table, trees)
+    node = dict(zip(table.regions, stage.nodes))
+    parents = {name: None if above < 0 else stage.nodes[above] for name, above in zip(stage.nodes, found.tree.parents)}
+    homes = {t: node[found.homes[str(i)]] if str(i) in found.homes else home
+             for i, (t, home) in enumerate(stage.own_homes.items())}  # fmt: skip
+    build_sequencer(stage, parents, homes, TOTAL)
+
+
+def build_central(stage: Stage) -> None:
+    """One node for all topics, at its best site."""
+    costs = _detours(stage)
+    best = stage.nodes[min(range(len(stage.nodes)), key=lambda site: sum(of_topic[site] for of_topic in costs))]
+    build_sequencer(stage, {best: None}, dict.fromkeys(stage.topics, best), TOTAL)
+
+
+def build_topic_order(stage: Stage) -> None:
+    """Every topic at its own best site."""
+    homes = {
+        topic: stage.nodes[min(range(len(stage.nodes)), key=of_topic.__getitem__)]
+        for topic, of_topic in zip(stage.topics, _detours(stage))
+    }
+    stage.add_nodes(lambda _: TopicHome())
+
+    def client(_: Address) -> Machine:
+        return TopicOrderClient(homes)
+
+    stage.add_clients(client, client)
+
+
+def _detours(stage: Stage) -> list[list[int]]:
+    """Per topic and site: the time all its deliveries take together if they pass that site."""
+    crowd, one_way = stage.crowd, stage.sites.table.one_way_us
+    sites = range(len(stage.nodes))
+    hearers = [
+        [sum(t in s.topics for s in crowd.subscribers if s.site == site) for site in sites] for t in range(crowd.topics)
+    ]
+    costs = [[0] * len(sites) for _ in hearers]
+    for publication in crowd.publications:
+        there = hearers[publication.topic]
+        for via in sites:
+            ways = (one_way[publication.site][via] + one_way[via][to] for to in sites)
+            costs[publication.topic][via] += sum(count * way for count, way in zip(there, ways))
+    return costs
+
+
+def build_clock_merge(stage: Stage) -> None:
+    beats = stage.world.topic("beats")
+    until = stage.crowd.end_us + 2 * SECOND
+    publishers = tuple(stage.publishers)
+    stage.add_clients(
+        lambda name: ClockPublisher(name, beats, BEAT_US, until), lambda _: ClockSubscriber(publishers, beats)
+    )
+    for site, name in enumerate(publishers):  # out of step with each other, as clocks of their own would be
+        host = stage.world.host(name)
+        stage.world.at(stage.crowd.publications[0].at_us + site * BEAT_US // len(publishers), host.tell, Fired("beat"))
+
+
+def build_direct(stage: Stage) -> None:
+    stage.add_clients(lambda _: UnorderedClient(), lambda _: UnorderedClient())
+
+
+SCHEMES: dict[str, Callable[[Stage], None]] = {
+    "chain, ticket (the paper's)": build_chain,
+    "line, ticket": build_line_ticket,
+    "line, stamp": build_line_stamp,
+    "star, stamp": build_star_stamp,
+    "star, early": build_star_early,
+    "star, early, placed": build_placed,
+    "one central sequencer": build_central,
+    "per-topic order only": build_topic_order,
+    "clock merge": build_clock_merge,
+    "direct, unordered": build_direct,
+}
+DIRECT = "direct, unordered"
+
+
+def play(scheme: str, sites: Sites, crowd: Crowd, seed: int, jitter: float = 0.0) -> World:
+    """The crowd subscribes, publishes and comes to rest under this scheme; the journal says what happened."""
+    stage = Stage(sites.world(seed, jitter), sites, crowd)
+    SCHEMES[scheme](stage)
+    world = stage.world
+    for client in crowd.subscribers:
+        world.host(client.name).subscribe(*(f"t{topic}" for topic in client.topics))
+    for publication in crowd.publications:
+        host = world.host(stage.publishers[publication.site])
+        world.at(publication.at_us, _publish, host, f"t{publication.topic}")
+    world.run(until=crowd.end_us + 60 * SECOND)
+    world.note("end")
+    return world
+
+
+def _publish(host: Host, topic: str) -> None:
+    host.publish(topic)

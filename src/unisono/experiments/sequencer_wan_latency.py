@@ -1,0 +1,122 @@
+"""What order costs between sites: mean end-to-end latency as a ratio to the direct, unordered path, hold-back included.
+
+Every scheme orders the same crowd's events in the same world. `ratio` compares the mean over all deliveries with that
+of the same deliveries on the direct path; `one_site_ratio` looks at the subscribers whose topics all belong to their
+own site; `stuck` is the share of deliveries that never happen; `bound` is what no safe protocol can beat where interest
+is everywhere.
+
+geo: 2 % of subscriptions and publications are for topics of other sites, popularity has shape 0.901. spray: all sites
+alike, shape 0.349. The sweep turns the share of remote interest from none to all, with the shape of spray.
+"""
+
+from statistics import fmean
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from unisono.experiments.experiment import Experiment, Figure, Row, Value
+from unisono.experiments.sequencer_schemes import DIRECT, SCHEMES, play
+from unisono.experiments.sequencer_sites import Crowd, Habits, Sites, draw_crowd, find_sites
+from unisono.sim.world import World
+
+SITES = ("A", "B5", "B10")
+GEO_REMOTE, GEO_SHAPE, SPRAY_SHAPE = 0.02, 0.901, 0.349
+SWEEP = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+SWEPT = ("star, early, placed", "star, early", "one central sequencer", "per-topic order only", "clock merge")
+
+
+class Options(Struct, frozen=True):
+    """The whole table and the sweep by default; options choose a part, or another size."""
+
+    sites: Annotated[
+        Literal["A", "B5", "B10", "all"],
+        Meta(description="the paper's five sites, five or ten public cloud regions; the sweep wants B5"),
+    ] = "all"
+    workload: Annotated[
+        Literal["geo", "spray", "both", "sweep", "all"],
+        Meta(description="interest mostly local, everywhere, both; the sweep of remote interest; all of it"),
+    ] = "all"
+    events: Annotated[int, Meta(description="publications in each run")] = 2000
+    subscribers: Annotated[int, Meta(description="subscribers at each site")] = 20
+    topics: Annotated[int, Meta(description="topics of each site")] = 10
+    per_client: Annotated[int, Meta(description="topics of each subscriber")] = 5
+    rate: Annotated[float, Meta(description="publications per second, of all sites together")] = 1000.0
+    jitter: Annotated[float, Meta(description="mean of the exponential jitter, as a share of each latency")] = 0.0
+    seed: Annotated[int, Meta(description="seed of the crowd and of the world")] = 0
+
+
+def run(options: Options) -> list[Row]:
+    rows: list[Row] = []
+    kinds = {"both": ("geo", "spray"), "all": ("geo", "spray"), "sweep": ()}.get(options.workload, (options.workload,))
+    for name in SITES if options.sites == "all" else (options.sites,):
+        sites = find_sites(name)
+        everywhere = 1 - 1 / len(sites.names)
+        for kind in kinds:
+            remote, shape = (GEO_REMOTE, GEO_SHAPE) if kind == "geo" else (everywhere, SPRAY_SHAPE)
+            setting: dict[str, Value] = {"sites": name, "interest": kind}
+            bound = {"bound": round(sites.bound_us() / sites.direct_us(), 3)} if kind == "spray" else {}
+            rows += _compare(options, sites, (remote, shape), tuple(SCHEMES), setting, bound)
+    if options.workload in ("sweep", "all") and options.sites in ("B5", "all"):
+        for remote in SWEEP:
+            swept: dict[str, Value] = {"sites": "B5", "interest": "swept", "remote": remote}
+            rows += _compare(options, find_sites("B5"), (remote, SPRAY_SHAPE), SWEPT, swept, {})
+    return rows
+
+
+def _compare(
+    options: Options,
+    sites: Sites,
+    habits: tuple[float, float],
+    schemes: tuple[str, ...],
+    setting: dict[str, Value],
+    bound: dict[str, float],
+) -> list[Row]:
+    remote, shape = habits
+    drawn = Habits(remote, shape, options.subscribers, options.topics, options.per_client, options.events, options.rate)
+    crowd = draw_crowd(len(sites.names), drawn, options.seed)
+    direct = latencies(play(DIRECT, sites, crowd, options.seed, options.jitter))
+    rows = []
+    for scheme in schemes:
+        taken = direct if scheme == DIRECT else latencies(play(scheme, sites, crowd, options.seed, options.jitter))
+        rows.append(Row({**setting, "scheme": scheme}, measure(crowd, taken, direct) | bound))
+    return rows
+
+
+Latencies = dict[tuple[str, str], int]
+"""(subscriber, event) -> microseconds from publication to notification."""
+
+
+def latencies(world: World) -> Latencies:
+    return {
+        (r.subscriber or "", r.event or ""): (r.delivered_us or 0) - (r.published_us or 0)
+        for r in world.records
+        if r.kind == "deliver"
+    }
+
+
+def measure(crowd: Crowd, taken: Latencies, direct: Latencies) -> dict[str, float]:
+    """Compares only what was delivered: what is stuck for ever has no latency."""
+    at_home = {s.name for s in crowd.subscribers if crowd.is_of_one_site(s)}
+    near = [key for key in taken if key[0] in at_home]
+    found = {"ratio": _ratio(list(taken), taken, direct)}
+    if near:
+        found["one_site_ratio"] = _ratio(near, taken, direct)
+    ordered = sorted(taken.values())
+    return found | {
+        "mean_ms": round(fmean(ordered) / 1000, 1),
+        "p99_ms": round(ordered[len(ordered) * 99 // 100] / 1000, 1),
+        "stuck": round(1 - len(taken) / len(direct), 3),
+    }
+
+
+def _ratio(keys: list[tuple[str, str]], taken: Latencies, direct: Latencies) -> float:
+    return round(fmean(taken[key] for key in keys) / fmean(direct[key] for key in keys), 3)
+
+
+EXPERIMENT = Experiment(
+    title="Latency of ordered notification between sites, as a ratio to the direct path",
+    source="Efficient Notification Ordering for Geo-Distributed Pub/Sub Systems, section 5.4, extended",
+    options=Options,
+    run=run,
+    figure=Figure("remote", "ratio", "scheme"),
+)
