@@ -266,6 +266,15 @@ class Deployment:
             self.fire()
         self.restless = sorted(self.timers)
 
+    def until(self, happened: Callable[[], bool], hold: Callable[[Letter], bool], timers_max: int = 400) -> None:
+        """Runs letters (except what is to be held) and timers until something has happened."""
+        for _ in range(timers_max):
+            self.run(hold)
+            if happened():
+                return
+            self.fire()
+        raise AssertionError(f"it has not happened after {timers_max} timers")
+
     # Judgement.
 
     def order(self, name: str) -> str:

@@ -100,9 +100,7 @@ def test_a_payload_after_its_gap_is_tagged() -> None:
     world.publish("p", X, "x1")
     late = world.find("Payload", "a")
     world.run(lambda letter: letter == late)
-    while not gaps(world):
-        world.fire()
-        world.run(lambda letter: letter == late)
+    world.until(lambda: bool(gaps(world)), lambda letter: letter == late)
     world.run()
     assert world.order("a") == ""
     assert [n.message.payload for who, n in world.notices if isinstance(n, Heard) and n.late] == [b"x1"]
@@ -159,9 +157,7 @@ def test_a_home_that_is_down_stalls_what_waits_for_it_and_nothing_else() -> None
     world.run(but(("Stamps", "a")))
     lose(world, "Stamps")
     world.publish("p", T, "t")
-    while len(stalls(world)) < 2:
-        world.run(unreachable)
-        world.fire()
+    world.until(lambda: len(stalls(world)) == 2, unreachable)
     assert sorted(stalls(world)) == [
         ("a", X, "its home does not answer"),
         ("a", T, "another topic it is ordered against"),
@@ -175,9 +171,7 @@ def test_a_home_that_is_down_stalls_what_waits_for_it_and_nothing_else() -> None
 def test_a_timestamp_that_cannot_climb_stalls_its_topic() -> None:
     world = star()
     world.publish("p", X, "x1")
-    while not stalls(world):
-        world.run(lambda letter: letter.to == "hub")
-        world.fire()
+    world.until(lambda: bool(stalls(world)), lambda letter: letter.to == "hub")
     assert stalls(world)[0][1:] == (X, "its timestamps are not completed")
     world.settle()
     assert world.order("a") == "x1"
@@ -186,9 +180,7 @@ def test_a_timestamp_that_cannot_climb_stalls_its_topic() -> None:
 def test_a_payload_whose_home_is_silent_stalls_its_topic() -> None:
     world = star()
     world.publish("p", X, "x1")
-    while not stalls(world):
-        world.run(unreachable)
-        world.fire()
+    world.until(lambda: bool(stalls(world)), unreachable)
     assert stalls(world)[0][1:] == (X, "its home does not answer")
     world.settle()
     assert world.order("a") == "x1"
@@ -197,9 +189,7 @@ def test_a_payload_whose_home_is_silent_stalls_its_topic() -> None:
 def test_a_subscription_that_is_not_answered_is_reported_again_and_again() -> None:
     world = star()
     world.subscribe("c", X, T)
-    while len(stalls(world)) < 2:
-        world.run(unreachable)
-        world.fire()
+    world.until(lambda: len(stalls(world)) == 2, unreachable)
     assert stalls(world) == [("c", X, "its part of a subscription is not answered")] * 2
     world.settle()
     assert world.complaints() == []
@@ -212,9 +202,7 @@ def test_publications_end_accepted_unknown_or_refused() -> None:
         world.publish("p", X, f"x{i}")
     outcomes = [n for who, n in world.notices if who == "p"]
     assert [type(n) for n in outcomes] == [Refused]
-    while len([n for who, n in world.notices if isinstance(n, Unknown)]) < 2:
-        world.run(unreachable)
-        world.fire()
+    world.until(lambda: sum(isinstance(n, Unknown) for _, n in world.notices) == 2, unreachable)
     world.settle()
     assert not any(isinstance(n, Accepted) for _, n in world.notices)  # told once, and that was Unknown
     assert world.complaints() == []

@@ -262,9 +262,8 @@ def test_c19_a_void_carries_its_timestamp() -> None:
     held = but(("Ticketed", "z", 1), ("Granted", "dead"))
     world.publish("p", 0, "t")
     world.run(held)
-    while not any(x.kind == "Void" for x in world.letters):
-        world.fire()
-        world.run(lambda letter: held(letter) or letter.kind == "Void")
+    void = but(("Void",))
+    world.until(lambda: any(map(void, world.letters)), lambda letter: held(letter) or void(letter))
     world.run(held)
     assert (world.order("s"), world.order("z")) == ("x,t", "")
     world.settle()
@@ -284,9 +283,7 @@ def test_c20_an_event_whose_number_has_gone_by_is_tagged() -> None:
     world.letters = [x for x in world.letters if x.kind != "Published"]
     late = next(x for x in world.letters if x.kind == "Ticketed" and x.message.message.event.payload == b"a")
     world.run(lambda letter: letter == late)
-    while world.timers:
-        world.fire()
-        world.run(lambda letter: letter == late)
+    world.until(lambda: not world.timers, lambda letter: letter == late)
     world.run()
     assert world.order("s") == "a,b"
     assert world.order("z") == "b"

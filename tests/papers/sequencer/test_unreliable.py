@@ -43,9 +43,7 @@ def test_an_event_that_waited_long_enough_is_delivered_and_its_predecessor_tagge
     world.publish("p", 1, "y")
     world.run(lambda letter: letter == late)
     assert world.order("a") == ""
-    while ("a", "patience") in world.timers:
-        world.fire()
-        world.run(lambda letter: letter == late)
+    world.until(lambda: ("a", "patience") not in world.timers, lambda letter: letter == late)
     assert world.order("a") == "y"
     assert gaps(world) == [("a", 0, 1, 1)]
     world.settle()
@@ -137,9 +135,7 @@ def test_what_was_left_behind_is_said_by_every_event() -> None:
     world.letters.remove(event(world, "b", "y1"))
     world.publish("p", 1, "y2")
     world.run(lambda letter: letter == late)
-    while ("b", "patience") in world.timers:
-        world.fire()
-        world.run(lambda letter: letter == late)
+    world.until(lambda: ("b", "patience") not in world.timers, lambda letter: letter == late)
     assert (world.order("a"), world.order("b")) == ("x,y1,y2", "y2")
     world.settle()
     assert world.order("b") == "y2"
