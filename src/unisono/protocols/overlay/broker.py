@@ -347,7 +347,10 @@ class Broker:
         hop = source if source in self._links else f"pub:{source}"
         for ad in ads:
             _forget_later(self._later_ads, ad, source)
-        known = tuple(ad for ad in ads if ad in self._tables.ads and self._tables.ads[ad].hop == hop)
+        going = self._being_withdrawn()
+        known = tuple(
+            ad for ad in ads if ad in self._tables.ads and self._tables.ads[ad].hop == hop and ad not in going
+        )
         if hop not in self._publishers:
             if known:
                 self._withdraw(hop, known, lost, now)
@@ -361,6 +364,9 @@ class Broker:
         """Forgets advertisements once all that pends now is done: else a withdrawal overtakes a held publication."""
         self._withdrawals += 1
         self._shake(("U", str(self._withdrawals)), Handshake({}, ads, lost, hop), now)
+
+    def _being_withdrawn(self) -> dict[str, None]:
+        return {ad: None for handshake in self._handshakes.values() for ad in handshake.ads}
 
     def _withdrawn(self, handshake: Handshake, now: Micros) -> None:
         gone = []
@@ -506,7 +512,7 @@ class Broker:
             self.parent = peer
         # What is being withdrawn is not announced: it would come back to its own publishers when a lost link heals
         # before its flush is done, and nothing of it can cross the new link any more.
-        going = {ad: None for handshake in self._handshakes.values() for ad in handshake.ads}
+        going = self._being_withdrawn()
         for name, ad in self._tables.ads.items():
             if name not in going:
                 link.announced[name] = None
@@ -556,7 +562,8 @@ class Broker:
         for key, handshake in list(self._handshakes.items()):
             handshake.missing.pop(peer, None)
             self._examine(key, now)
-        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == peer)
+        going = self._being_withdrawn()
+        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == peer and name not in going)
         if ads:
             self._withdraw(peer, ads, lost=True, now=now)
         self._drain(now)

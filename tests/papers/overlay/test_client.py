@@ -1,0 +1,119 @@
+"""A client of the overlay, alone and in the simulator."""
+
+import pytest
+
+from unisono.audit.judges import judge
+from unisono.machine import (
+    Accepted,
+    Deliver,
+    Gap,
+    Heard,
+    Joined,
+    Publish,
+    Refused,
+    Send,
+    Stalled,
+    Subscribe,
+    Unsubscribe,
+)
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+from unisono.model.predicate import parse
+from unisono.model.time import Micros
+from unisono.protocols.overlay.client import OverlayClient
+from unisono.protocols.overlay.messages import (
+    Active,
+    Adv,
+    Cut,
+    Delivery,
+    LinkDown,
+    Missing,
+    NotTaken,
+    Pub,
+    Sub,
+    Taken,
+    Unsub,
+)
+from unisono.sim.scenario import load, play, with_options
+
+T = Topic(0)
+NOW = Micros(0)
+
+
+def client(where: str = "true") -> OverlayClient:
+    return OverlayClient(Address("c"), Address("B"), lambda topic: f"t{topic}", parse(where))
+
+
+def event(sequence: int, **attributes: int) -> Event:
+    return Event("c", sequence, "t0", attributes=attributes)
+
+
+def test_the_first_event_of_a_topic_advertises_the_whole_topic() -> None:
+    machine = client()
+    first = machine.handle(Publish(T, event(1), request=1), NOW)
+    assert first == [
+        Send(Address("B"), Adv(Address("c"), "c/1", "c", parse("`$topic` = 't0'"))),
+        Send(Address("B"), Pub(Address("c"), event(1))),
+    ]
+    assert machine.handle(Publish(T, event(2), request=2), NOW) == [Send(Address("B"), Pub(Address("c"), event(2)))]
+    assert machine.handle(Taken(event(1).id), NOW) == [Deliver(Accepted(1))]
+    assert machine.handle(NotTaken(event(2).id, "full"), NOW) == [Deliver(Refused(2, "full"))]
+
+
+def test_a_subscription_is_the_topic_narrowed_by_content() -> None:
+    machine = client("x > 5")
+    filter = parse("`$topic` = 't0' and x > 5")
+    assert machine.handle(Subscribe((T,)), NOW) == [Send(Address("B"), Sub(Address("c"), "c/1", "c", filter))]
+    assert machine.handle(Active("c/1"), NOW) == [Deliver(Joined(T))]
+    assert machine.handle(Delivery(event(1, x=6)), NOW) == [Deliver(Heard(T, event(1, x=6)))]
+    assert machine.handle(Unsubscribe((T,)), NOW) == [Send(Address("B"), Unsub(Address("c"), "c/1"))]
+    assert machine.handle(Delivery(event(2, x=6)), NOW) == []
+
+
+def test_what_is_missing_is_told() -> None:
+    machine = client()
+    machine.handle(Subscribe((T,)), NOW)
+    gap = machine.handle(Missing(event(7).id, "t0", "p", 7, "held too long"), NOW)
+    assert gap == [Deliver(Gap(T, 7, 7, "c:7: held too long"))]
+    cut = machine.handle(Cut((("p", 7), ("q", 2))), NOW)
+    assert cut == [Deliver(Stalled(T, NOW, "a link was lost; no longer heard: p (last 7), q (last 2)"))]
+
+
+def test_a_client_whose_broker_is_gone_refuses_and_says_so() -> None:
+    machine = client()
+    machine.handle(Subscribe((T,)), NOW)
+    assert machine.handle(LinkDown(Address("B")), NOW) == [Deliver(Stalled(T, NOW, "the link to B was lost"))]
+    assert machine.handle(Publish(T, event(1), request=1), NOW) == [Deliver(Refused(1, "the link to B was lost"))]
+
+
+def test_values_no_filter_can_judge_are_refused_at_the_client() -> None:
+    bad = Event("c", 1, "t0", attributes={"x": float("nan")})
+    assert "NaN" in str(client().handle(Publish(T, bad, request=1), NOW))
+
+
+@pytest.mark.parametrize("name", ["overlay/static", "overlay/churn", "overlay/crash", "overlay/heal"])
+def test_scenarios_keep_their_promises(name: str) -> None:
+    scenario = load(name)
+    for seed in range(3):
+        journal = play(scenario, seed)
+        assert [verdict for verdict in judge(journal, scenario.promises) if not verdict.holds] == [], seed
+
+
+def test_without_filters_every_subscriber_of_a_topic_hears_everything() -> None:
+    scenario = with_options(load("overlay/static"), {"options.content": False})
+    for seed in range(3):
+        assert [v for v in judge(play(scenario, seed), ("complete", "pairwise-order")) if not v.holds] == []
+
+
+def test_failures_in_the_simulator_are_told_to_subscribers() -> None:
+    kinds = [record.kind for seed in range(3) for record in play(load("overlay/heal"), seed).records]
+    assert kinds.count("gap") > 0
+    assert kinds.count("stalled") > 0
+
+
+def test_the_judges_see_what_the_wrong_rule_does() -> None:
+    """Clients here have several subscriptions: `exact` misorders, and the simulator shows it."""
+    options = {"options.config": {"detection": "exact"}, "workload.topics": 4, "workload.topics_per_client": 3}
+    scenario = with_options(load("overlay/static"), options)
+    verdicts = [judge(play(scenario, seed), ("pairwise-order",))[0].holds for seed in range(4)]
+    assert not all(verdicts)
