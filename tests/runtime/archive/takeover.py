@@ -1,0 +1,172 @@
+"""Takeovers under load: real processes, three real NATS servers, a standby for the node that is hit.
+
+A run starts the servers, the hub and `east` with its log on a stream of three replicas, `east` once more as a standby,
+two subscribers and two publishers. A fault ends or pauses whoever of the two works; the other takes over; the one that
+was hit comes back and waits. The judges read all journals, and the numbers are counted.
+"""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.runtime.crash.harness import TOPICS, Plan, Run
+from tests.runtime.test_cluster import free_ports
+from unisono.audit import Trace, Verdict, judge_trace
+from unisono.model.deployment import BrokerSpec, Deployment, LogSpec, NodeSpec, TopicSpec, dump_deployment
+from unisono.model.time import Micros
+from unisono.runtime.nats_server import NatsCluster, NatsServerConfig
+
+PATIENCE_S = 1.5
+TWINS = ("east", "east-standby")
+
+
+class Found(Struct):
+    """What a run showed beside the verdicts."""
+
+    takeovers: int = 0
+    twice: int = 0
+    """Numbers given to two events, or events with two numbers."""
+    lost: int = 0
+    """Events accepted (the broker is JetStream, so: stored) that one of the subscribers was not notified of."""
+    without_order_s: list[float] = []
+    """Per fault: from the fault to the first number of the node's topic behind it."""
+
+
+class Takeovers(Run):
+    """One run with takeovers."""
+
+    def __init__(self, directory: Path, plan: Plan, in_turn: bool = False) -> None:
+        """`in_turn` takes the plan's victims one after the other instead of drawing them."""
+        super().__init__(directory, plan)
+        self.in_turn = in_turn
+        self.cluster = NatsCluster(directory / "nats", 3, Micros(0), NatsServerConfig(jetstream=True))
+        self.found = Found(without_order_s=[])
+        self._faults_at: list[int] = []
+
+    async def play(self) -> list[Verdict]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        await self.cluster.start()
+        self.file.write_text(dump_deployment(self._deployment()))
+        try:
+            for name in ("hub", "east"):
+                self.start_node(name)
+            async with asyncio.timeout(60):
+                await self._active()
+            self.start_node("east-standby")
+            async with asyncio.timeout(60 + 40 * self.plan.faults):
+                await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
+                publishers = [self._start_publisher(number) for number in (1, 2)]
+                for _ in range(self.plan.faults):
+                    await asyncio.sleep(self.dice.uniform(0.2, 0.6))
+                    await self.fault()
+                for publisher in publishers:
+                    await self._wait(publisher)
+                await self.quiet()
+        finally:
+            self.stop()
+            await self.cluster.stop()
+        self._count()
+        return judge_trace(Trace(self.journal()))
+
+    def _deployment(self) -> Deployment:
+        hub, east, standby = free_ports(3)
+        return Deployment(
+            1,
+            "takeover",
+            nodes=(
+                NodeSpec("hub", listen=f"127.0.0.1:{hub}", data="data"),
+                NodeSpec(
+                    "east",
+                    listen=f"127.0.0.1:{east}",
+                    parent="hub",
+                    data="data",
+                    log="jetstream",
+                    standby=f"127.0.0.1:{standby}",
+                ),
+            ),
+            topics=(TopicSpec("trades", "east"), TopicSpec("quotes", "hub")),
+            broker=BrokerSpec("jetstream", tuple(server.url for server in self.cluster.servers)),
+            log=LogSpec(patience_s=PATIENCE_S),
+        )
+
+    def start_node(self, name: str) -> None:
+        main = "from unisono.cli.main import main; main()"
+        node, _, standby = name.partition("-")
+        options = ("--standby",) if standby else ()
+        (self.directory / f"{name}.log").unlink(missing_ok=True)
+        self._start(name, "-c", main, "node", str(self.file), node, "--journal", "all", "--verbose", *options)
+
+    async def _active(self) -> str:
+        """Which of the two works: the one that listens and lives."""
+        while True:
+            for name in TWINS:
+                process, log = self.processes.get(name), self.directory / f"{name}.log"
+                if process is not None and process.poll() is None and "listens on port" in log.read_text():
+                    return name
+            await asyncio.sleep(0.05)
+
+    async def fault(self) -> None:
+        victims, hit = self.plan.victims, await self._active()
+        victim = victims[self.found.takeovers % len(victims)] if self.in_turn else self.dice.choice(victims)
+        self.story.append(f"{victim} {hit}")
+        self._faults_at.append(time.time_ns() // 1000)
+        process = self.processes[hit]
+        server = None
+        if victim == "nats":
+            server = self.dice.choice(self.cluster.servers)
+            server.kill()
+        if victim == "pause":
+            process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(self.dice.uniform(*self.plan.pause_s))
+            process.send_signal(signal.SIGCONT)
+            # It wakes, finds that the log is not its own any more, and goes by itself.
+            code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
+            assert code != 0
+        else:
+            process.kill()
+            process.wait()
+        other = TWINS[1 - TWINS.index(hit)]
+        while await self._active() != other:
+            await asyncio.sleep(0.05)
+        self.found.takeovers += 1
+        if server is not None:
+            await server.start()
+        if process.stdout is not None:
+            process.stdout.close()
+        self.start_node(hit)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def _count(self) -> None:
+        numbers: dict[tuple[str | None, int | None], str | None] = {}
+        places: dict[str | None, int | None] = {}
+        stamped: list[int] = []
+        stored: dict[str, None] = {}
+        heard: dict[str, dict[str, None]] = {}
+        for record in self._records():
+            if record.kind == "outcome" and record.note == "accepted" and record.event is not None:
+                stored[record.event] = None
+            elif record.kind == "deliver" and record.event is not None and record.subscriber is not None:
+                heard.setdefault(record.subscriber, {})[record.event] = None
+            if record.kind == "timestamp":
+                if record.topic == TOPICS[0]:
+                    stamped.append(record.at_us)
+                is_twice = numbers.setdefault((record.topic, record.number), record.event) != record.event
+                is_twice = is_twice or places.setdefault(record.event, record.number) != record.number
+                self.found.twice += is_twice
+        self.found.lost = sum(event not in events for events in heard.values() for event in stored)
+        stamped.sort()
+        for at in self._faults_at:
+            later = [stamp for stamp in stamped if stamp > at + 300_000]  # behind what was under way
+            if later:
+                self.found.without_order_s.append((later[0] - at) / 1e6)
