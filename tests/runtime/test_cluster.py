@@ -265,3 +265,21 @@ def test_payloads_are_stored_before_they_are_accepted_on_jetstream(tmp_path: Pat
             server.kill()
 
     asyncio.run(run())
+
+
+def test_a_deployment_is_found_over_its_nats_server(tmp_path: Path) -> None:
+    async def run() -> None:
+        server = NatsServer(tmp_path / "nats")
+        await server.start()
+        deployment = structs.replace(star(), broker=BrokerSpec("nats", (server.url,)))
+        try:
+            async with asyncio.timeout(60):
+                with pytest.raises(unisono.TransportError, match="no unisono node uses it"):
+                    async with unisono.connect(server.url, timeout=1):
+                        pass
+                async with running(deployment, tmp_path), unisono.connect(server.url) as session:
+                    assert isinstance(await session.publish("trades", 1), unisono.Accepted)
+        finally:
+            server.kill()
+
+    asyncio.run(run())

@@ -84,7 +84,7 @@ def test_up_runs_regions_that_agree() -> None:
         (("node", "missing.toml", "n"), "No such file"),
         (("pub", "unisono://127.0.0.1:1", "a", "b", "--timeout", "0.1"), "no node answers"),
         (("up", "--region", "atlantis"), "two or more different regions"),
-        (("sub", "http://127.0.0.1", "a"), "connect to unisono://"),
+        (("sub", "http://127.0.0.1", "a"), "connect to unisono://, nats://"),
     ],
 )
 def test_what_cannot_run_says_why_in_one_line(arguments: tuple[str, ...], reason: str) -> None:

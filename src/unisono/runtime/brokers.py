@@ -8,6 +8,7 @@ from unisono.model.ids import Address
 from unisono.runtime.ens.adapter import Ens, Listener
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.memory import Hub, MemoryEns
+from unisono.runtime.ens.nats_wire import NatsOptions
 from unisono.runtime.links import Links
 
 _hubs: dict[str, Hub] = {}
@@ -62,10 +63,7 @@ def make_ens(
         case "embedded":
             return EmbeddedEns(*embedded_endpoint(deployment), listener, token=token)
         case "nats" | "jetstream":
-            from unisono.runtime.ens.nats_wire import NatsOptions
-
-            servers = nearest_first(deployment, region)
-            options = NatsOptions(servers, "node", token) if is_node and token else NatsOptions(servers)
+            options = nats_options(deployment, token, region, is_node)
             if broker.kind == "nats":
                 from unisono.runtime.ens.nats import NatsEns
 
@@ -73,6 +71,11 @@ def make_ens(
             from unisono.runtime.ens.jetstream import JetStreamEns
 
             return JetStreamEns(options, listener)
+
+
+def nats_options(deployment: Deployment, token: str, region: str | None, is_node: bool) -> NatsOptions:
+    servers = nearest_first(deployment, region)
+    return NatsOptions(servers, "node", token) if is_node and token else NatsOptions(servers)
 
 
 def nearest_first(deployment: Deployment, region: str | None) -> tuple[str, ...]:

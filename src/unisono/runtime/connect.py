@@ -16,6 +16,7 @@ from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_depl
 from unisono.runtime import edge
 from unisono.runtime.asking import ask_node
 from unisono.runtime.brokers import set_hub
+from unisono.runtime.discovery import discover
 from unisono.runtime.ens.memory import Hub, HubConfig
 from unisono.runtime.node import IN_PROCESS, Node
 from unisono.runtime.security import token_of
@@ -72,14 +73,15 @@ async def connect(
 
 
 async def find_deployment(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:
-    """The deployment behind an address, and what its relative paths are relative to."""
     """The deployment behind an address or a file, and the directory its paths are relative to."""
     if isinstance(where, Deployment):
         return where, Path()
     if isinstance(where, str) and "://" in where:
         parts = urlsplit(where)
+        if parts.scheme == "nats":
+            return await discover(where, timeout), Path()
         if parts.scheme != "unisono":
-            raise MisuseError(f"{where!r}: connect to unisono://host:port, memory://name or a deployment file")
+            raise MisuseError(f"{where!r}: connect to unisono://, nats:// or memory://, or to a deployment file")
         return await _ask_for_deployment(parts.netloc.split(","), token, timeout), Path()
     path = Path(where)
     return load_deployment(path), path.parent

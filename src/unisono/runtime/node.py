@@ -25,10 +25,19 @@ from unisono.protocols.sequencer.config import SequencerConfig, local, planet, r
 from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
 from unisono.protocols.sequencer.node import Forget, TopicManager
 from unisono.runtime import edge
-from unisono.runtime.brokers import dial_node, embedded_endpoint, endpoint, hub_of, make_ens, open_patiently
+from unisono.runtime.brokers import (
+    dial_node,
+    embedded_endpoint,
+    endpoint,
+    hub_of,
+    make_ens,
+    nats_options,
+    open_patiently,
+)
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
 from unisono.runtime.dialect import publisher_on
+from unisono.runtime.discovery import Beacon
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.memory import Hub
@@ -98,6 +107,7 @@ class Node:
         self.broker: Broker | None = None
         self._token = token_of(deployment.security)
         self._adopter: Adopter | None = None
+        self._beacon: Beacon | None = None
         self._archivist: Archivist | None = None
         self._watchers: dict[Address, list[str]] = {}
         self._sids: dict[Address, dict[Address, None]] = {}
@@ -143,12 +153,17 @@ class Node:
             dial_node(self.links, self.deployment.node(self.spec.parent))
         await self._start_adopter()
         await self._start_archivist()
+        if self.deployment.broker.kind in ("nats", "jetstream"):
+            self._beacon = Beacon(self.deployment, nats_options(self.deployment, self._token, self.spec.region, True))
+            await self._beacon.start()
         logger.info("node %s listens on port %d", self.me, self.port)
 
     async def stop(self) -> None:
         """Stops taking work, finishes what has arrived, takes a snapshot."""
         for lease in self._leases.values():
             lease.cancel()
+        if self._beacon is not None:
+            await self._beacon.stop()
         if self._adopter is not None:
             await self._adopter.stop()
         if self._archivist is not None:

@@ -1,0 +1,79 @@
+"""Finding a deployment over the NATS server that carries its events.
+
+Every node answers on one well-known subject with the deployment it runs; whoever knows only the server asks there. The
+subject is beside the control subjects, so clients may publish on it.
+"""
+
+import logging
+
+import msgspec
+
+from unisono.errors import PeerError, TransportError
+from unisono.model.deployment import Deployment
+from unisono.runtime.ens.adapter import RESERVED
+from unisono.runtime.ens.nats_client import NatsClient
+from unisono.runtime.ens.nats_wire import Msg, NatsOptions
+from unisono.runtime.frames import UNREADABLE
+
+logger = logging.getLogger(__name__)
+
+SUBJECT = f"{RESERVED}.discover".encode()
+RECONNECT_US_MAX = 2_000_000
+
+
+class Beacon:
+    """Answers those who look for the deployment of a node."""
+
+    def __init__(self, deployment: Deployment, options: NatsOptions) -> None:
+        self._answer = msgspec.msgpack.encode(deployment)
+        self._client = NatsClient(options, self, RECONNECT_US_MAX)
+
+    async def start(self) -> None:
+        await self._client.open()
+        self._client.subscribe(SUBJECT)
+        await self._client.ping()
+
+    async def stop(self) -> None:
+        await self._client.close()
+
+    def on_messages(self, messages: list[Msg]) -> None:
+        for _, _, reply, _, _ in messages:
+            if reply:
+                self._client.send(b"PUB %b %d\r\n%b\r\n" % (reply, len(self._answer), self._answer))
+
+    def on_error(self, text: str) -> None:
+        logger.info("beacon: %s", text)
+
+    def on_down(self, reason: str) -> None: ...
+
+    def on_back(self) -> None: ...
+
+
+class _Seeker:
+    """Owns a connection for one question."""
+
+    def on_messages(self, messages: list[Msg]) -> None: ...
+
+    def on_error(self, text: str) -> None: ...
+
+    def on_down(self, reason: str) -> None: ...
+
+    def on_back(self) -> None: ...
+
+
+async def discover(server: str, timeout_s: float) -> Deployment:
+    """The deployment whose nodes use this NATS server; raises TransportError if none answers."""
+    client = NatsClient(NatsOptions((server,)), _Seeker(), RECONNECT_US_MAX)
+    await client.open()
+    try:
+        reply = await client.request(SUBJECT, b"", timeout_s)
+    except TransportError as error:
+        raise TransportError(
+            f"{server} is there, but no unisono node uses it ({error}). Start one with: unisono node FILE NAME"
+        ) from None
+    finally:
+        await client.close()
+    try:
+        return msgspec.msgpack.decode(reply[4], type=Deployment)
+    except UNREADABLE as error:
+        raise PeerError(f"what answers on {SUBJECT.decode()} is no node of ours: {error}") from None
