@@ -1,9 +1,5 @@
 """Sizes of timestamps: the paper's point, one flat object per point, and what delta encoding saves."""
 
-import json
-from pathlib import Path
-
-from tests.house.test_command_line import unisono
 from unisono.experiments.sequencer_timestamp_size import Options, as_json, run
 
 
@@ -13,12 +9,8 @@ def test_the_papers_point_has_the_papers_size() -> None:
     assert row.paper == {"mean_size": 17}
 
 
-def test_one_shape_prints_one_flat_object(tmp_path: Path) -> None:
-    setting = ["--clients", "100", "--topics", "20", "--per-client", "3", "--shape", "0.349", "--seed", "7"]
-    arguments = [*setting, "--events", "200", "--out", str(tmp_path), "--json"]
-    done = unisono("experiment", "run", "sequencer/timestamp-size", *arguments)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
+def test_one_shape_is_one_flat_object() -> None:
+    printed = as_json(run(Options(clients=100, topics=20, per_client=3, shape=0.349, events=0, seed=7)))
     assert printed["shape"] == 0.349
     assert 1 <= printed["mean_size"] <= 20
     assert 0 <= printed["std_size"] <= 20

@@ -68,5 +68,5 @@ def test_where_interest_is_everywhere_placement_pays_and_the_bound_holds() -> No
 
 
 def test_the_sweep_goes_from_none_to_all() -> None:
-    rows = run(Options("B5", "sweep", **(SMALL | {"events": 15})))
+    rows = run(Options("B5", "sweep", **(SMALL | {"events": 10, "subscribers": 1})))
     assert [(row.setting["remote"], row.setting["scheme"]) for row in rows] == list(product(SWEEP, SWEPT))

@@ -54,6 +54,15 @@ class Stage:
             region = f"{self.sites.names[client.site]}/sub"
             self.world.add(client.name, lambda name: subscriber(Address(name)), region=region)
 
+    def start(self) -> None:
+        """Everybody subscribes now; publications come when they are due."""
+        world = self.world
+        for client in self.crowd.subscribers:
+            world.host(client.name).subscribe(*(f"t{topic}" for topic in client.topics))
+        for publication in self.crowd.publications:
+            host = world.host(self.publishers[publication.site])
+            world.at(publication.at_us, _publish, host, f"t{publication.topic}")
+
 
 def build_sequencer(
     stage: Stage, parents: Mapping[Address, Address | None], homes: dict[Topic, Address], config: SequencerConfig
@@ -208,15 +217,10 @@ def play(scheme: str, sites: Sites, crowd: Crowd, seed: int, jitter: float = 0.0
     """The crowd subscribes, publishes and comes to rest under this scheme; the journal says what happened."""
     stage = Stage(sites.world(seed, jitter), sites, crowd)
     SCHEMES[scheme](stage)
-    world = stage.world
-    for client in crowd.subscribers:
-        world.host(client.name).subscribe(*(f"t{topic}" for topic in client.topics))
-    for publication in crowd.publications:
-        host = world.host(stage.publishers[publication.site])
-        world.at(publication.at_us, _publish, host, f"t{publication.topic}")
-    world.run(until=crowd.end_us + 60 * SECOND)
-    world.note("end")
-    return world
+    stage.start()
+    stage.world.run(until=crowd.end_us + 60 * SECOND)
+    stage.world.note("end")
+    return stage.world
 
 
 def _publish(host: Host, topic: str) -> None:

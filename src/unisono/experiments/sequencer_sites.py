@@ -73,7 +73,7 @@ class Sites(Struct, frozen=True):
                 for b in sites:
                     if not taken & 1 << b:
                         key = taken | 1 << b
-                        found[key] = max(found.get(key, 0), total + self._direct_us(a, b))
+                        found[key] = max(found.get(key, 0), total + self.path_us(a, b))
             best = found
         (worst,) = best.values()
         return worst / len(sites)
@@ -81,9 +81,10 @@ class Sites(Struct, frozen=True):
     def direct_us(self) -> float:
         """The mean latency of the direct path, with equal interest everywhere."""
         sites = range(len(self.names))
-        return sum(self._direct_us(a, b) for a in sites for b in sites) / len(sites) ** 2
+        return sum(self.path_us(a, b) for a in sites for b in sites) / len(sites) ** 2
 
-    def _direct_us(self, a: int, b: int) -> int:
+    def path_us(self, a: int, b: int) -> int:
+        """The direct path from a publisher at a to a subscriber at b."""
         return 2 * self.access_us + self.table.one_way_us[a][b]
 
 

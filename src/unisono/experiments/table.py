@@ -9,9 +9,11 @@ EXPERIMENTS: dict[str, str] = {
     # name on the command line: module beneath this package
     "sequencer/timestamp-size": "sequencer_timestamp_size",
     "sequencer/wan-latency": "sequencer_wan_latency",
+    "sequencer/popularity-change": "sequencer_popularity_change",
     "coded/success-model": "coded_success",
     "coded/redundancy": "coded_redundancy",
     "coded/air-traffic": "coded_air_traffic",
+    "overlay/costs": "overlay_costs",
 }
 
 
