@@ -7,13 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from unisono.audit import judge
-from unisono.machine import Heard, Machine, Publish, Stack, Subscribe
+from unisono.machine import Broadcast, Heard, Machine, Publish, Stack, Subscribe
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.journal import Header, Journal
 from unisono.model.time import Micros
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.envelope import Enveloped
+from unisono.protocols.coded.messages import Piece
 from unisono.protocols.coded.node import CodedNode
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
 from unisono.protocols.sequencer.client import OrderingClient
@@ -94,6 +95,26 @@ def test_each_style_recovers_what_it_should(name: str) -> None:
     journal = play(scenario, 3)
     assert sum(record.kind == "deliver" for record in journal.records) / (39 * 4) >= least
     assert all(verdict.holds for verdict in judge(journal, ["exactly-once"]))
+
+
+def test_the_publisher_learns_how_much_redundancy_its_receivers_need() -> None:
+    options = {"workload.duration": 15_000_000, "options.adaptive": True}
+    extras = {}
+    for rate in (0.01, 0.1):
+        world = stage(with_options(load("coded/air-traffic"), {**options, "ens.loss.rate": rate}), 2)
+        sent: dict[int, int] = {}
+
+        def count(effect: object, world: World = world, sent: dict[int, int] = sent) -> None:
+            if isinstance(effect, Broadcast) and isinstance(effect.message, Piece):
+                sent[world.now] = sent.get(world.now, 0) + 1
+
+        world.host("p0").on_effect = count
+        world.run(until=60_000_000)
+        extras[rate] = [packets - 16 for packets in sent.values()]
+        assert sum(record.kind == "deliver" for record in world.records) == 39 * 15
+    assert extras[0.01][0] == extras[0.1][0] == 2
+    assert extras[0.1][-1] >= 8
+    assert sum(extras[0.01]) < sum(extras[0.1]) * 0.7
 
 
 LOSSY = Loss(0.15, 2.0)

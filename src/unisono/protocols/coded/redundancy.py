@@ -27,23 +27,21 @@ class Estimator:
     """A receiver's averages over the events of one topic."""
 
     def __init__(self) -> None:
-        self._loss: float | None = None
-        self._runs = 0.0
+        self._events = 0
+        self._loss = self._runs = 0.0
 
     def learn(self, order: list[int], arrived: dict[int, None]) -> None:
         """The plain rows of an event that came by the publisher's own path."""
         lost = [index not in arrived for index in order]
-        loss = sum(lost) / len(lost)
-        runs = sum(now and not before for before, now in zip([False, *lost], lost, strict=False)) / len(lost)
-        if self._loss is None:
-            self._loss, self._runs = loss, runs
-        else:
-            self._loss += GAIN * (loss - self._loss)
-            self._runs += GAIN * (runs - self._runs)
+        runs = sum(now and not before for before, now in zip([False, *lost], lost, strict=False))
+        self._events += 1
+        gain = max(GAIN, 1 / self._events)  # a plain mean at first: one bad event is no channel
+        self._loss += gain * (sum(lost) / len(lost) - self._loss)
+        self._runs += gain * (runs / len(lost) - self._runs)
 
     @property
     def observed(self) -> Observed:
-        return Observed(self._loss or 0.0, self._runs)
+        return Observed(self._loss, self._runs)
 
 
 def channel_of(observed: Observed) -> Channel:
