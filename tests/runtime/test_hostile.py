@@ -1,0 +1,155 @@
+"""Hostile parties: whatever well-formed messages a client or a peer invents, a node answers or refuses, and lives.
+
+Random bytes are in test_frames; here are random values of every message type, with small numbers so that they collide
+with what exists, and enormous ones so that they do not.
+"""
+
+import contextlib
+import random
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from unisono.errors import PeerError
+from unisono.machine import Send
+from unisono.model.deployment import Deployment, NodeSpec
+from unisono.model.ids import Address
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Taken, Wanted
+from unisono.protocols.sequencer.node import TopicManager
+from unisono.runtime import edge
+from unisono.runtime.desk import Desk
+from unisono.runtime.frames import Codec, Letter
+from unisono.runtime.homes import slot
+from unisono.structures.sessions import Sessions
+
+CLIENTS = [t for t in get_args(edge.Logged) if isinstance(t, type) and t in get_args(edge.ToNode)]
+"""What a client may send and the machine gets; the rest is answered by the process."""
+NAMES = ("a", "b", "b.c", "", "x y", "_unisono.x", "n", "c1", "c1/1", "c2/p", "hub")
+DEPLOYMENT = Deployment(1, "d", nodes=(NodeSpec("n"),))
+
+
+def invent(dice: random.Random, kind: Any, depth: int = 0) -> Any:
+    """A random value of a type as messages have it."""
+    kind = getattr(kind, "__supertype__", kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return dice.choice([None, 0, "x", [], {}])
+    if kind is int:
+        return dice.choice([0, 1, 2, 3, dice.randrange(20), topic(dice), -1, 2**62])
+    if kind is str:
+        return dice.choice(NAMES)
+    if kind is bool:
+        return dice.random() < 0.5
+    if kind is float:
+        return dice.random()
+    if kind is bytes:
+        return dice.randbytes(dice.randrange(5))
+    if kind is type(None):
+        return None
+    if origin is Literal:
+        return dice.choice(inner)
+    if origin in (Union, types.UnionType):
+        return invent(dice, dice.choice(inner), depth)
+    count = dice.randrange(3 if depth < 3 else 1)
+    if origin is tuple:
+        if len(inner) == 2 and inner[1] is ...:
+            return tuple(invent(dice, inner[0], depth + 1) for _ in range(count))
+        return tuple(invent(dice, each, depth + 1) for each in inner)
+    if origin is list:
+        return [invent(dice, inner[0], depth + 1) for _ in range(count)]
+    if origin is dict:
+        return {invent(dice, inner[0], depth + 1): invent(dice, inner[1], depth + 1) for _ in range(count)}
+    assert issubclass(kind, Struct), kind
+    hints = get_type_hints(kind)
+    return kind(**{name: invent(dice, hints[name], depth + 1) for name in kind.__struct_fields__})
+
+
+def topic(dice: random.Random) -> int:
+    """One of the topics that are born first."""
+    return dice.randrange(1, 4) << 16 | slot(Address("n"))
+
+
+def node() -> Sessions:
+    me = Address("n")
+    desk = Desk(me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), DEPLOYMENT)
+    return Sessions(desk, me, (Address("hub"),), edge.NodeMessage, BrokerMessage)
+
+
+def honest(machine: Sessions, number: int) -> bool:
+    """An honest client opens a topic and gets its numbers, whatever happened before."""
+    client = Address(f"honest{number}")
+    machine.handle(edge.Open(client, number, ("a",)), Micros(number))
+    desk = machine.inside
+    assert isinstance(desk, Desk)
+    mine = desk.mine["a"]
+    effects = machine.handle(Creates(client, (Wanted(mine, 1, 3),)), Micros(number))
+    return any(isinstance(effect, Send) and effect.message == Taken(mine, 3) for effect in effects)
+
+
+def attack(seed: int, count: int) -> None:
+    dice = random.Random(seed)
+    machine = node()
+    machine.handle(edge.Open(Address("c1"), 1, ("a", "b", "b.c")), Micros(0))
+    for number in range(count):
+        kind = dice.choice(CLIENTS)
+        message = invent(dice, kind)
+        machine.handle(message, Micros(number))
+    assert honest(machine, count)
+    msgspec.msgpack.encode(machine.snapshot())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_client_can_break_a_node_or_stall_others(seed: int) -> None:
+    attack(seed, 1_000)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_no_client_can_break_a_node_in_many_tries(seed: int) -> None:
+    attack(seed, 5_000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_message_survives_the_wire_and_damage_is_a_typed_refusal(seed: int) -> None:
+    mangle(seed, 2_000)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_a_million_damaged_frames_are_typed_refusals(seed: int) -> None:
+    mangle(seed, 20_000)
+
+
+def mangle(seed: int, count: int) -> None:
+    dice = random.Random(seed)
+    codec = Codec(edge.Letters)
+    kinds = [t for t in get_args(edge.Letters) if isinstance(t, type) and t.__name__ not in ("Frame", "Directory")]
+    samples = []
+    for kind in kinds * 5:
+        letters = [Letter(Address("n"), invent(dice, kind))]
+        try:
+            encoded = msgspec.msgpack.encode(letters)
+        except OverflowError:
+            continue
+        assert codec.decode(encoded) == letters
+        samples.append(encoded)
+    for _ in range(count):
+        body = bytearray(dice.choice(samples))
+        for _ in range(dice.randrange(1, 4)):
+            at = dice.randrange(len(body))
+            match dice.randrange(3):
+                case 0:
+                    body[at] = dice.randrange(256)
+                case 1:
+                    del body[at : at + dice.randrange(1, 5)]
+                case _:
+                    body[at:at] = dice.randbytes(dice.randrange(1, 5))
+            if not body:
+                break
+        with contextlib.suppress(PeerError):
+            codec.decode(bytes(body))
