@@ -1,0 +1,65 @@
+"""TLS between nodes and clients, as the deployment's security section says."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import trustme
+
+import unisono
+from tests.runtime.test_cluster import running, star, url
+from unisono.model.deployment import Security, dump_deployment
+
+
+def issue(directory: Path) -> Security:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(directory / "node.pem"))
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    return Security(certificate="node.pem", authority="ca.pem")
+
+
+def test_nodes_and_clients_talk_over_tls_and_plain_parties_stay_outside(tmp_path: Path) -> None:
+    async def run() -> None:
+        deployment = star(data=False, security=issue(tmp_path))
+        file = tmp_path / "deployment.toml"
+        file.write_text(dump_deployment(deployment))
+        async with asyncio.timeout(30), running(deployment, tmp_path):
+            async with unisono.connect(file) as session, session.subscribe("trades", "quotes") as stream:
+                assert isinstance(await session.publish("trades", 1), unisono.Accepted)
+                assert isinstance(await session.publish("quotes", 2), unisono.Accepted)
+                assert [(await anext(stream)).data for _ in range(2)] == [1, 2]
+            with pytest.raises(unisono.TransportError):
+                async with unisono.connect(url(deployment, "hub"), timeout=0.3):
+                    pass
+
+    asyncio.run(run())
+
+
+def test_nodes_of_another_authority_are_not_trusted(tmp_path: Path) -> None:
+    async def run() -> None:
+        deployment = star(data=False, security=issue(tmp_path))
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        issue(elsewhere)
+        file = elsewhere / "deployment.toml"
+        file.write_text(dump_deployment(deployment))
+        async with (
+            asyncio.timeout(30),
+            running(deployment, tmp_path),
+            unisono.connect(file, timeout=0.5) as session,
+        ):
+            with pytest.raises(unisono.TransportError, match="does not answer"):
+                await session.publish("trades", 1)
+
+    asyncio.run(run())
+
+
+def test_a_certificate_that_is_not_there_is_a_misuse(tmp_path: Path) -> None:
+    async def run() -> None:
+        deployment = star(data=False, security=Security(certificate="missing.pem"))
+        with pytest.raises(unisono.MisuseError, match=r"missing\.pem"):
+            async with running(deployment, tmp_path):
+                pass
+
+    asyncio.run(run())
