@@ -43,7 +43,9 @@ STACKS: dict[Order, Stack] = {
 }
 
 
-def choose(promise: Promise, ground: Ground, start: str = "latest") -> Stack:
+def choose(
+    promise: Promise, ground: Ground, start: str = "latest", group: str | None = None, parallel: bool = False
+) -> Stack:
     """The stack that keeps the promise on this ground; raises PlanError with the reason if there is none."""
     stack = STACKS.get(promise.order)
     if stack is None:
@@ -67,4 +69,13 @@ def choose(promise: Promise, ground: Ground, start: str = "latest") -> Stack:
         raise PlanError("start 'earliest' needs a node with the role archive, and this deployment has none")
     if start != "latest" and stack.protocol == "fifo":
         raise PlanError(f"order {promise.order!r} has no numbers to start behind: only 'total' and 'causal' replay")
+    if parallel:
+        raise PlanError(
+            "a parallel group has no order: two members process two events at once, whatever order they were given"
+            " in. Use one group per topic that may go its own way, or the broker's own queue groups"
+        )
+    if group is not None and not ground.retains:
+        raise PlanError("a group goes on behind its last commit, which needs a node with the role archive")
+    if group is not None and stack.protocol == "fifo":
+        raise PlanError(f"order {promise.order!r} has no numbers to go on behind: groups need 'total' or 'causal'")
     return stack

@@ -39,6 +39,7 @@ from unisono.runtime.fetching import (
     Row,
     ToArchive,
 )
+from unisono.runtime.groups import Groups, ToGroups
 from unisono.runtime.links import Links
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.session import Session, SessionConfig
@@ -103,6 +104,7 @@ class Archivist:
             keep_age_us=Micros(round(keep.keep_s * 1e6)) if keep.keep_s is not None else None,
         )
         self._clock = Clock()
+        self._groups = Groups(directory / "groups")
         self._disk = ThreadPoolExecutor(1, "archive")
         self._reading = ThreadPoolExecutor(1, "archive reader")
         self._tasks: list[asyncio.Task[None]] = []
@@ -288,6 +290,10 @@ class Archivist:
             self._follow(message)
             return
         loop = asyncio.get_running_loop()
+        if isinstance(message, ToGroups):
+            view = loop.run_in_executor(self._disk, self._groups.handle, message, loop.time())
+            view.add_done_callback(lambda done: self._send(message, done))
+            return
         if isinstance(message, Fetch) and message.seal:
             loop.run_in_executor(self._disk, self._seal, self._heard_upto())
         self.counters.answers += 1

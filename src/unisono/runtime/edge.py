@@ -24,6 +24,7 @@ from unisono.protocols.sequencer.messages import (
 )
 from unisono.protocols.sequencer.node import Forget, Host, Migrate
 from unisono.runtime.fetching import Fetch, Follow, FromArchive, Locate, ToArchive
+from unisono.runtime.groups import Commit, Enlist, Resign
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled
 
 
@@ -122,6 +123,8 @@ def claims(message: Any) -> Address | None:
         case Open(client=address) | Watch(client=address) | Where(client=address) | Inquire(client=address):
             return address
         case Forget(client=address) | Fetch(client=address) | Locate(client=address) | Follow(client=address):
+            return address
+        case Enlist(client=address) | Commit(client=address) | Resign(client=address):
             return address
         case Creates() | Collect() | Install() | Update() | Ask() | Published():
             return sender(message)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from unisono.model.event import Event
 from unisono.model.ids import Address
+from unisono.runtime.groups import Enlisted, ToGroups
 
 GAP = "unisono-gap"
 """Header of a row that is no event: numbers from its value up to the row's own are missing, the payload says why."""
@@ -90,8 +91,8 @@ class NotFetched(Struct, frozen=True, tag=True):
     reason: str
 
 
-ToArchive = Fetch | Locate | Follow
-FromArchive = Fetched | Located | Following | NotFetched
+ToArchive = Fetch | Locate | Follow | ToGroups
+FromArchive = Fetched | Located | Following | NotFetched | Enlisted
 
 
 def to_event(row: Row) -> Event:

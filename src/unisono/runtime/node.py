@@ -44,6 +44,7 @@ from unisono.runtime.ens.memory import Hub
 from unisono.runtime.fetching import Fetch, Follow, Locate
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
+from unisono.runtime.groups import Commit, Enlist, Resign
 from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
@@ -270,7 +271,7 @@ class Node:
                 self.links.send(client, self.report())
             case edge.Watch(client=client, pattern=pattern):
                 self._watch(client, pattern)
-            case Fetch() | Locate() | Follow():
+            case Fetch() | Locate() | Follow() | Enlist() | Commit() | Resign():
                 if self._archivist is not None:
                     self._archivist.post(message)
             case edge.Opened() | edge.NotOpened():

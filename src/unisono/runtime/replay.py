@@ -13,6 +13,7 @@ prefix to wait for grows.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from unisono.errors import DataLossError, MisuseError, TransportError
@@ -20,6 +21,7 @@ from unisono.machine import Gap, Heard, Stalled
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.runtime.fetching import GAP, Fetch, Fetched, Follow, Locate, Located, NotFetched, Row, to_event
+from unisono.runtime.groups import Enlisted, ToGroups
 
 if TYPE_CHECKING:
     from unisono.runtime.session import Session
@@ -79,6 +81,16 @@ class ArchiveClient:
             await self._ask(request, Follow(self._session.address, request, topics), future)
         except TransportError as error:
             logger.info("%s", error)
+
+    async def group(self, kind: Callable[..., ToGroups], name: str, member: str, *rest: Any) -> Enlisted:
+        """One word of a member of a group; raises TransportError when the archive does not answer."""
+        request, future = self._new()
+        question = kind(self._session.address, request, name, member, *rest)
+        answer = await self._ask(request, question, future)
+        if not isinstance(answer, Enlisted):
+            reason = answer.reason if isinstance(answer, NotFetched) else "an answer to another question"
+            raise TransportError(f"archive {self.node}: {reason}")
+        return answer
 
     def _new(self) -> tuple[int, "asyncio.Future[Any]"]:
         self._requests += 1

@@ -36,6 +36,7 @@ from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
+from unisono.runtime.groups import Enlisted, Membership
 from unisono.runtime.homes import archives, home_of, sequencers
 from unisono.runtime.host import Host
 from unisono.runtime.journal import JournalFile
@@ -202,11 +203,15 @@ class Session:
         name: str | None = None,
         buffer: int = 65_536,
         latest_only: bool = False,
+        group: str | None = None,
+        parallel: bool = False,
     ) -> Stream:
         """A subscription to topics or patterns (`trades.*`), to be entered with `async with` and iterated.
 
         async with session.subscribe("trades", "quotes", order="total", deadline="500ms") as stream:
             async for event in stream: ...
+
+        With `group`, entering waits until it is this member's turn, and `commit` says how far the group is.
         """
         self.check_alive()
         check_interests(topics)
@@ -215,12 +220,15 @@ class Session:
         if on_stall != "wait":
             raise MisuseError(f"on_stall {on_stall!r} is not built: a stalled topic waits, and says so")
         promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
-        choose(promise, self._ground_traits(), start)
+        choose(promise, self._ground_traits(), start, group, parallel)
         if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
             start = kept
         stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only)
         stream.archive = self.archive if order != "fifo" else None
         stream.starts_in_past = start != "latest" and stream.archive is not None
+        if group is not None:
+            assert self.archive is not None
+            stream.membership = Membership(group, self.archive, stream)
         return stream
 
     async def status(self, node: str) -> edge.Report:
@@ -380,7 +388,7 @@ class Session:
                 report = self._reports.pop(Address(node), None)
                 if report is not None and not report.done():
                     report.set_result(message)
-            case Fetched() | Located() | Following() | NotFetched():
+            case Fetched() | Located() | Following() | NotFetched() | Enlisted():
                 if self.archive is not None:
                     self.archive.post(message)
             case _:

@@ -19,6 +19,7 @@ from unisono.model.ids import Address, EventId, Topic
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
 from unisono.model.promise import Promise
+from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
@@ -100,6 +101,7 @@ class Stream:
         self.starts_in_past = False
         """Behind the start position, or at the beginning, as far as the archive reaches."""
         self.on_joined: Callable[[], None] | None = None
+        self.membership: Membership | None = None
         self._replay: Replay | None = None
         self._session, self._interests, self._start = session, interests, start
         self._decode, self._name, self._latest_only = decode, name, latest_only
@@ -160,6 +162,8 @@ class Stream:
     async def commit(self, position: str) -> None:
         """Makes a position the resume point of this subscription; it is on disk if the subscription has a name."""
         decode_position(position)  # refuses what is none
+        if self.membership is not None:
+            await self.membership.commit(position)
         if self._name is not None:
             await self._session.keep_position(self._name, position)
         self._session.note(Record("commit", self._session.now(), subscriber=self.sid, note=position, who=self.sid))
@@ -186,6 +190,8 @@ class Stream:
             task.cancel()
         if self._replay is not None:
             self._replay.stop()
+        if self.membership is not None:
+            await self.membership.resign()
         await self._session.leave_stream(self)
         self._is_over = True
         self._wake()
@@ -202,6 +208,14 @@ class Stream:
 
     async def join(self) -> None:
         """Subscribes to all interests; returns when every topic is in force."""
+        kept = await self.membership.elected() if self.membership is not None else None
+        if kept is not None:
+            self._start, self.starts_in_past = decode_position(kept), True
+        await self._join()
+        if self.membership is not None and kept is None:
+            await self.membership.commit(self.position())  # whoever takes over starts where we did
+
+    async def _join(self) -> None:
         patterns = [text for text in self._interests if is_pattern(text)]
         names = [text for text in self._interests if not is_pattern(text)]
         if patterns:
