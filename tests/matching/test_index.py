@@ -111,6 +111,8 @@ def test_estimates_may_change_between_add_and_remove() -> None:
 
 def test_removed_rows_leave_nothing_behind() -> None:
     index = MatchingIndex[int]("pairs", INTERPRETED)
+    assert index.match(event(a=1)) == []
+    assert index.engine == "pairs"
     for key in range(50):
         index.add(key, parse("a = 1"))
         index.remove(key)

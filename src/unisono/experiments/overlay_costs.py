@@ -36,6 +36,7 @@ class Options(Struct, frozen=True):
 
     cores: Annotated[int, Meta(description="core brokers in the chain, five edge brokers each")] = 4
     publications: Annotated[int, Meta(description="per publisher")] = 10
+    only: Annotated[str, Meta(description="one workload instead of all")] = ""
     seed: int = 0
 
 
@@ -222,6 +223,8 @@ def run(options: Options) -> list[Row]:
     tree = topology(options.cores)
     rows: list[Row] = []
     for name, workload in workloads(options.cores, Random(f"{options.seed}/workloads")).items():
+        if options.only and name != options.only:
+            continue
         plain = play(tree, workload, "plain FIFO", options)
         for scheme in SCHEMES:
             measured = plain if scheme == "plain FIFO" else play(tree, workload, scheme, options)

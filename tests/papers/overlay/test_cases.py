@@ -11,9 +11,9 @@ import pytest
 from tests.papers.overlay.net import Net, fifo, pairwise, span
 from unisono.model.event import Event
 from unisono.model.ids import Address
-from unisono.model.predicate import Filter
+from unisono.model.predicate import Filter, parse
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.messages import Delivery, Pub
+from unisono.protocols.overlay.messages import Delivery, Pub, Sub
 from unisono.sim.explore import Explored, Situation, explore
 
 Publisher = tuple[str, int, Filter, list[int]]
@@ -21,9 +21,9 @@ Subscriber = tuple[str, int, Filter]
 
 
 class Case(NamedTuple):
-    """A chain of brokers, publishers with what they will say, subscribers."""
+    """Brokers (how many in a chain, or everybody's parent), publishers with what they will say, subscribers."""
 
-    brokers: int
+    brokers: int | tuple[int, ...]
     publishers: list[Publisher]
     subscribers: list[Subscriber]
 
@@ -57,12 +57,23 @@ CASES = {
         [("x", 1, span(1), [1]), ("y", 1, span(2), [2]), ("w", 0, span(0), [0])],
         [("s", 1, span(1, 2)), ("s9", 1, span(0, 1)), ("t", 0, span(1, 2)), ("t9", 0, span(0, 1))],
     ),
+    # The exact rule splits hops finely; these two make it hold x on a hop where y would be free.
+    "T7, subscribers behind a broker": Case(
+        3,
+        [("x", 1, span(1), [1]), ("y", 1, span(2), [2]), ("w", 0, span(0), [])],
+        [("s", 2, span(1, 2)), ("s9", 2, span(0, 1)), ("t", 0, span(1, 2)), ("t9", 0, span(0, 1))],
+    ),
+    "T7, publishers behind a broker": Case(
+        (-1, 0, 1, 1),
+        [("x", 2, span(1), [1]), ("y", 2, span(2), [2]), ("w", 0, span(0), [])],
+        [("r", 2, span(1, 2)), ("s", 3, span(1, 2)), ("s9", 3, span(0, 1)), ("t9", 0, span(0, 1))],
+    ),
 }
 
 
 def prepared(case: Case, detection: Detection) -> Net:
     """Everybody has advertised and subscribed, and all is quiet."""
-    net = Net(range(-1, case.brokers - 1), detection)
+    net = Net(range(-1, case.brokers - 1) if isinstance(case.brokers, int) else case.brokers, detection)
     for publisher, at, filter, _ in case.publishers:
         net.advertise(publisher, at, filter)
     net.settle()
@@ -201,3 +212,74 @@ def test_t12_a_client_with_two_subscriptions_needs_the_rule_for_clients(detectio
     net.publish("y", x=2)
     net.settle()
     assert (net.order("X") == net.order("t")) == agree
+
+
+def test_t11_a_confirmation_waits_for_what_was_pending_when_the_last_neighbour_confirmed() -> None:
+    net = Net([-1, 0, 1])
+    net.advertise("w", 0, span(3))
+    net.advertise("x", 2, span(1, 2))
+    net.settle()
+    net.subscribe("u", 0, span(1, 3))
+    net.subscribe("t", 1, span(1, 4))
+    net.subscribe("s", 2, parse("x in (1, 4)"))  # nothing from above meets it yet
+    net.settle()
+    net.advertise("z", 1, span(4))
+    net.read(1, 0)
+    net.publish("x", x=1)  # emitted to s at once: B2 does not know z
+    assert net.order("s") == ["x:1"]
+    net.read(1, 2)
+    net.read(2, 1)  # x:1 pends at B1, and B2's confirmation behind it
+    net.publish("z", x=4)
+    net.read(0, 1)  # B0's confirmation; the echo of x:1 is still to come
+    net.settle()
+    assert net.order("s") == net.order("t") == ["x:1", "z:1"]
+    assert net.problems() == []
+
+
+def settle_but(net: Net, source: int, to: int, stop: type) -> None:
+    """Delivers everything, but leaves a link alone from the first message of a kind on."""
+    blocked = (net.names[source], net.names[to])
+    while waiting := [
+        link for link, queue in net.channels.items() if queue and not (link == blocked and isinstance(queue[0], stop))
+    ]:
+        net.step(*waiting[0])
+
+
+def test_a_healed_link_is_not_open_before_everything_decided_without_it_is_done() -> None:
+    """T9 over a healed link: x:1 is under way inside the lower part when the upper part's z comes in reach."""
+    net = Net([-1, -1, 1])
+    net.advertise("x", 2, span(1))
+    net.settle()
+    net.subscribe("s", 2, span(1, 2))
+    net.subscribe("t", 1, span(1))
+    net.advertise("z", 0, span(1))
+    net.settle()
+    net.publish("x", x=1)  # emitted to s, on its way to B1
+    net.link(net.names[1], net.names[0])
+    settle_but(net, 2, 1, Pub)
+    net.publish("z", x=1)
+    settle_but(net, 2, 1, Pub)
+    net.settle()
+    assert net.order("s")[0] == net.order("t")[0] == "x:1"
+    assert net.problems(complete=False) == []
+
+
+def test_a_healed_link_is_deaf_until_its_subscriptions_are_confirmed() -> None:
+    """T8 over a healed link: B2 does not know of t yet when x publishes."""
+    net = Net([-1, -1, 1])
+    net.advertise("x", 2, span(1, 2))
+    net.advertise("y", 0, span(2))
+    net.settle()
+    net.subscribe("s", 2, span(1, 2))
+    net.subscribe("u", 1, span(1))
+    net.subscribe("t", 0, span(1, 2))
+    net.settle()
+    net.link(net.names[1], net.names[0])
+    settle_but(net, 1, 2, Sub)
+    net.publish("y", x=2)
+    net.publish("x", x=1)
+    assert (net.order("t"), net.order("s")) == (["y:1"], ["x:1"])
+    net.settle()
+    assert net.order("s") == ["x:1", "y:1"]
+    assert net.order("t") == ["y:1"]
+    assert net.problems(complete=False) == []
