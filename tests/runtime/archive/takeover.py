@@ -99,18 +99,22 @@ class Takeovers(Run):
         (self.directory / f"{name}.log").unlink(missing_ok=True)
         self._start(name, "-c", main, "node", str(self.file), node, "--journal", "all", "--verbose", *options)
 
-    async def _active(self) -> str:
-        """Which of the two works: the one that listens and lives."""
+    def _listens(self, name: str) -> bool:
+        process, log = self.processes.get(name), self.directory / f"{name}.log"
+        return process is not None and process.poll() is None and "listens on port" in log.read_text()
+
+    async def _active(self, names: tuple[str, ...] = TWINS) -> str:
+        """Which of the two works: the one that lives and listens."""
         while True:
-            for name in TWINS:
-                process, log = self.processes.get(name), self.directory / f"{name}.log"
-                if process is not None and process.poll() is None and "listens on port" in log.read_text():
+            for name in names:
+                if self._listens(name):
                     return name
             await asyncio.sleep(0.05)
 
     async def fault(self) -> None:
         victims, hit = self.plan.victims, await self._active()
         victim = victims[self.found.takeovers % len(victims)] if self.in_turn else self.dice.choice(victims)
+        other = TWINS[1 - TWINS.index(hit)]
         self.story.append(f"{victim} {hit}")
         self._faults_at.append(time.time_ns() // 1000)
         process = self.processes[hit]
@@ -120,7 +124,7 @@ class Takeovers(Run):
             server.kill()
         if victim == "pause":
             process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(self.dice.uniform(*self.plan.pause_s))
+            await asyncio.gather(self._active((other,)), asyncio.sleep(self.dice.uniform(*self.plan.pause_s)))
             process.send_signal(signal.SIGCONT)
             # It wakes, finds that the log is not its own any more, and goes by itself.
             code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
@@ -128,9 +132,7 @@ class Takeovers(Run):
         else:
             process.kill()
             process.wait()
-        other = TWINS[1 - TWINS.index(hit)]
-        while await self._active() != other:
-            await asyncio.sleep(0.05)
+            await self._active((other,))
         self.found.takeovers += 1
         if server is not None:
             await server.start()
