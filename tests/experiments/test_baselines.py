@@ -7,6 +7,7 @@ import pytest
 from unisono.audit import judge
 from unisono.experiments.baselines.chain import ChainClient, ChainSite, Ticket, Ticketed, Visit
 from unisono.experiments.baselines.clock_merge import Beat, ClockPublisher, ClockSubscriber, Stamped
+from unisono.experiments.baselines.topic_order import Number, TopicOrderClient
 from unisono.experiments.sequencer_schemes import SCHEMES, play
 from unisono.experiments.sequencer_sites import Habits, draw_crowd, find_sites
 from unisono.machine import Broadcast, Deliver, Fired, Heard, Publish, Send, Subscribe
@@ -80,6 +81,16 @@ def test_requests_that_skip_managers_make_events_wait_in_a_circle() -> None:
     for topic, ticket in zip((t3, t2, t0), tickets):
         assert isinstance(ticket, Ticket)
         assert listener.handle(Heard(topic, Ticketed(ticket.entries, event(ticket.request))), START) == []
+
+
+def test_numbers_decide_within_a_topic() -> None:
+    listener, topic = TopicOrderClient({}), Topic(1)
+    listener.handle(Subscribe((topic,)), START)
+    heard = [
+        listener.handle(Heard(topic, message), START)
+        for message in (event(1), event(2), Number("p:2", 2), Number("p:1", 1))
+    ]
+    assert [delivered([*effects]) for effects in heard] == [[], [], [], [1, 2]]
 
 
 def delivered(effects: list[object]) -> list[int]:

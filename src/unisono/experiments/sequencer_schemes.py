@@ -184,7 +184,7 @@ def _detours(stage: Stage) -> list[list[int]]:
 
 def build_clock_merge(stage: Stage) -> None:
     beats = stage.world.topic("beats")
-    until = stage.crowd.end_us + 2 * SECOND
+    until = stage.crowd.end_us + 2 * BEAT_US  # a last beat behind the last event
     publishers = tuple(stage.publishers)
     stage.add_clients(
         lambda name: ClockPublisher(name, beats, BEAT_US, until), lambda _: ClockSubscriber(publishers, beats)

@@ -36,7 +36,7 @@ class Options(Struct, frozen=True):
         Literal["geo", "spray", "both", "sweep", "all"],
         Meta(description="interest mostly local, everywhere, both; the sweep of remote interest; all of it"),
     ] = "all"
-    events: Annotated[int, Meta(description="publications in each run")] = 2000
+    events: Annotated[int, Meta(description="publications in each run")] = 1000
     subscribers: Annotated[int, Meta(description="subscribers at each site")] = 20
     topics: Annotated[int, Meta(description="topics of each site")] = 10
     per_client: Annotated[int, Meta(description="topics of each subscriber")] = 5
