@@ -113,3 +113,13 @@ def test_smallest_and_largest_generation(n: int) -> None:
     for packet in [*packets(rows, 0, dice)[n // 8 :], *encode(rows, n // 8 + 4, dice)]:
         decoder.put(*packet, "a")
     assert decoder.rows() == rows
+
+
+def test_rank_beyond_what_another_holds() -> None:
+    dice = Random(8)
+    rows = split(dice.randbytes(8 * 4), 8, 4)
+    sent = packets(rows, 2, dice)
+    decoder: Decoder[str] = Decoder(8, 4)
+    for packet in sent[:4] + sent[8:]:
+        decoder.put(*packet, "a")
+    assert [decoder.rank_beyond(bytes([held])) for held in (0, 0b1111, 0b1, 0b11110000, 0b11111111)] == [6, 2, 5, 4, 0]

@@ -98,6 +98,8 @@ def combine_compiled(factors: Sequence[bytes], rows: Sequence[bytes]) -> list[by
     if _kernel is None:
         raise RuntimeError("the kernel is not compiled: join warm_up() first")
     size = len(rows[0])
+    if not size:
+        return [b""] * len(factors)
     stride = -(-size // _WORD_BYTES) * _WORD_BYTES
     if size != stride:
         rows = [row.ljust(stride, b"\0") for row in rows]
