@@ -26,6 +26,13 @@ from unisono.sim.links import Fixed, LinkSpec, Loss, Uniform
 from unisono.sim.scenario import Scenario, load, play, stage, with_options
 from unisono.sim.spec import Span
 from unisono.sim.world import World
+from unisono.structures import field
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernel() -> None:
+    """Here the compiled kernel does the work where numba is installed; on the bench the tables do."""
+    field.warm_up().join()
 
 
 def holds(scenario: Scenario, seed: int) -> Journal:
