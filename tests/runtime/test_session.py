@@ -193,7 +193,7 @@ def test_latest_only_keeps_the_newest_of_each_topic() -> None:
     ("options", "reason"),
     [
         ({"order": "realtime"}, "synchronised clocks"),
-        ({"order": "causal"}, "sequencing.causal"),
+        ({"order": "causal"}, "sequencing.order"),
         ({"reliability": "reliable"}, "keeps payloads"),
         ({"start": "earliest"}, "archive"),
     ],

@@ -95,7 +95,9 @@ class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["stamp", "ticket"] = "stamp"
     early: bool = True
     encoding: Literal["delta", "full"] = "delta"
-    causal: bool = False
+    order: Literal["pairwise", "global", "causal"] = "pairwise"
+    """pairwise: no two subscribers disagree. global: one order explains all of them, for larger groups. causal: as
+    global, and no effect before its cause; publishers wait between topics."""
 
 
 class LogSpec(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ class Ground(Struct, frozen=True):
 
     has_sequencer: bool = True
     causal: bool = False
-    """The deployment orders every pair of topics that any subscription shares (`sequencing.causal = true`)."""
+    """Every pair of topics that any subscription shares is ordered, and publishers wait (`sequencing.order`)."""
     strength: Literal["ordered", "stored"] = "ordered"
     """What the broker does with a payload it has confirmed."""
     retains: bool = False
@@ -59,7 +59,7 @@ def choose(
         raise PlanError(f"order {promise.order!r} needs sequencer nodes, and this deployment has none")
     if stack.needs_causal and not ground.causal:
         raise PlanError(
-            "order 'causal' needs sequencing.causal = true in the deployment: it must hold for all its publishers"
+            "order 'causal' needs sequencing.order = \"causal\" in the deployment: it must hold for all its publishers"
         )
     if promise.reliability == "reliable" and ground.strength != "stored" and not ground.retains:
         raise PlanError(

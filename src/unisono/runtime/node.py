@@ -72,7 +72,12 @@ def sequencer_config(deployment: Deployment) -> SequencerConfig:
     preset = local() if longest_ms < 5 else region() if longest_ms < 150 else planet()
     how: Sequencing = deployment.sequencing
     return msgspec.structs.replace(
-        preset, mode=how.mode, early=how.early, encoding=how.encoding, sgmin=1 if how.causal else 2
+        preset,
+        mode=how.mode,
+        early=how.early,
+        encoding=how.encoding,
+        sgmin=2 if how.order == "pairwise" else 1,
+        causal=how.order == "causal",
     )
 
 

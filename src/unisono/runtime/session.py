@@ -478,7 +478,7 @@ class Session:
         traits = self.ground.ens.traits
         return GroundTraits(
             bool(sequencers(self.deployment)),
-            self.deployment.sequencing.causal,
+            self.deployment.sequencing.order == "causal",
             traits.strength,
             retains=self.archive is not None,
         )

@@ -15,10 +15,10 @@ BASE = SequencerConfig()
 MODES = {
     "stamp full": replace(BASE, early=False, encoding="full"),
     "stamp delta": replace(BASE, early=False),
-    "stamp delta causal": replace(BASE, early=False, sgmin=1),
+    "stamp delta causal": replace(BASE, early=False, sgmin=1, causal=True),
     "early full": replace(BASE, encoding="full"),
     "early delta": BASE,
-    "early delta causal": replace(BASE, sgmin=1),
+    "early delta causal": replace(BASE, sgmin=1, causal=True),
     "ticket full": replace(BASE, mode="ticket", encoding="full"),
     "ticket delta": replace(BASE, mode="ticket"),
 }

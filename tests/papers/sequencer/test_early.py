@@ -133,7 +133,7 @@ def test_e4_a_topic_is_settled_though_its_entry_is_omitted() -> None:
 
 @pytest.mark.parametrize("leave", [False, True])
 def test_e5_a_publisher_waits_until_nothing_it_was_notified_of_is_open(leave: bool) -> None:
-    world = star(replace(EARLY, sgmin=1))
+    world = star(replace(EARLY, sgmin=1, causal=True))
     world.client("z", X, T)
     world.client("q", T)
     world.publish("p", T, "ask")

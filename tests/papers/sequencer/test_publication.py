@@ -20,7 +20,7 @@ from unisono.protocols.sequencer.node import TopicManager
 
 X, T = 1, 2
 FULL = replace(STAMP, encoding="full")
-CAUSAL = replace(STAMP, sgmin=1)
+CAUSAL = replace(STAMP, sgmin=1, causal=True)
 TICKET = replace(STAMP, mode="ticket")
 
 

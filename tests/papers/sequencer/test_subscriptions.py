@@ -11,7 +11,7 @@ from unisono.protocols.sequencer.config import SequencerConfig
 
 X, T, U = 1, 2, 3
 FULL = replace(STAMP, encoding="full")
-CAUSAL = replace(STAMP, sgmin=1)
+CAUSAL = replace(STAMP, sgmin=1, causal=True)
 
 
 def star(config: SequencerConfig = STAMP) -> Deployment:

@@ -1,4 +1,4 @@
-"""The numbers of the sequencer. Nodes and clients of one deployment share `mode`, `early`, `encoding` and `sgmin`."""
+"""The numbers of the sequencer. Nodes and clients of a deployment share all that is above `resend_us`."""
 
 from typing import Literal
 
@@ -21,8 +21,11 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     encoding: Literal["delta", "full"] = "delta"
     """delta omits entries that have not changed since the topic's previous number; full repeats the whole group."""
     sgmin: Literal[1, 2] = 2
-    """How many subscriptions must share a pair of topics before it is ordered: 2 gives total notification order,
-    1 makes it causal too, at the price of larger groups."""
+    """How many subscriptions must share a pair of topics before it is ordered. 2: no two subscribers disagree (total
+    notification order). 1: one order explains all subscribers (decision 4), at the price of larger groups."""
+    causal: bool = False
+    """Publishers wait until their last event on another topic is complete, and whatever they were notified of: with
+    `sgmin` 1 no effect is delivered before its cause. Costs a climb per change of topic."""
 
     unreliable: bool = False
     """The broker may lose events and nobody minds (paper, section 4): what waits too long is delivered without its

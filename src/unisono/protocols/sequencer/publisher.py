@@ -4,11 +4,13 @@ Stamp mode: the payload leaves at once, and a request for its number goes to the
 number is durable. Ticket mode: the request goes first, and the event leaves with its number when it is granted in
 time. Requests are repeated until they are answered, so the outcome Unknown ends the wait of the caller, not ours.
 
-With `sgmin` 1 a request waits until every earlier one on *another* topic is complete, and, with early stamps, until
+With `causal` a request waits until every earlier one on *another* topic is complete, and, with early stamps, until
 no item that was notified here is still open: then everything the application may have reacted to precedes it.
 """
 
 from collections import deque
+
+from msgspec import Struct
 
 from unisono.machine import Accepted, Broadcast, Deliver, Effect, Refused, Send, SetTimer, Unknown
 from unisono.model.event import Event
@@ -30,17 +32,14 @@ from unisono.protocols.sequencer.messages import (
 )
 
 
-class _Open:
-    """A publication that has no number yet."""
+class _Open(Struct, gc=False):
+    """A publication that has no number yet. A Struct because there is one per event (3 times cheaper to make)."""
 
-    __slots__ = ("asked_at", "event", "number", "outcome", "published_at")
-
-    def __init__(self, event: Event, outcome: int, now: Micros) -> None:
-        self.event = event
-        self.outcome: int | None = outcome  # the caller's name for it, until it has been told
-        self.published_at = now
-        self.asked_at: Micros | None = None  # when the request first left; None while it has to wait
-        self.number = 0  # ticket mode: granted too late, to be asked for
+    event: Event
+    outcome: int | None  # the caller's name for it, until it has been told
+    published_at: Micros
+    asked_at: Micros | None = None  # when the request first left; None while it has to wait
+    number: int = 0  # ticket mode: granted too late, to be asked for
 
 
 class Publisher:
@@ -56,7 +55,7 @@ class Publisher:
         """Causal: the last request per topic that is not known to be complete."""
         self._next: dict[Topic, int] = {}
         self._held: deque[tuple[Topic, int]] = deque()  # causal: requests that have to wait, in program order
-        self._causal = config.sgmin == 1
+        self._causal = config.causal
         self._timers: dict[str, None] = {}
 
     def publish(self, topic: Topic, event: Event, outcome: int, ready: bool, now: Micros, out: list[Effect]) -> None:
@@ -89,12 +88,10 @@ class Publisher:
             return
         first = self._next.get(topic, 1)
         self._next[topic] = first + len(events)
-        address, payloads = self.address, []
-        for i, event in enumerate(events):
-            publication = waiting[first + i] = _Open(event, outcome + i, now)
-            publication.asked_at = now
-            payloads.append(Payload(address, first + i, event))
-        out.append(Broadcast(topic, Payloads(tuple(payloads))))
+        address, shift = self.address, outcome - first
+        waiting.update({n: _Open(event, n + shift, now, now) for n, event in enumerate(events, first)})
+        payloads = tuple([Payload(address, n, event) for n, event in enumerate(events, first)])
+        out.append(Broadcast(topic, Payloads(payloads)))
         self._ask(topic, first, len(events), out)
         self._set("create", self.config.resend_us, now, out)
 
@@ -128,7 +125,9 @@ class Publisher:
                 break
             done.append(request)
         for request in done:
-            self._accept(waiting.pop(request), out)
+            publication = waiting.pop(request)
+            if publication.outcome is not None:
+                out.append(Deliver(Accepted(publication.outcome)))
 
     def completed(self, message: Completed, ready: bool, now: Micros, out: list[Effect]) -> None:
         self.taken(Taken(message.topic, message.upto), out)

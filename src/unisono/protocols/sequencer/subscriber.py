@@ -291,8 +291,7 @@ class Subscriber:
                 if not self._hold_payload(topic, feed, message, now, out):
                     return
             case Payloads(items=items):
-                awaited = [self._hold_payload(topic, feed, payload, now, out) for payload in items]
-                if not any(awaited):
+                if not self._hold_payloads(topic, feed, items, now, out):
                     return
             case Stamps(runs=runs):
                 for run in runs:
@@ -332,6 +331,17 @@ class Subscriber:
         if "ask" not in self._timers and feed.live:
             self._set("ask", self.config.ask_us, now, out)
         return key == feed.awaited
+
+    def _hold_payloads(
+        self, topic: Topic, feed: _Feed, items: tuple[Payload, ...], now: Micros, out: list[Effect]
+    ) -> bool:
+        """The same for all of them."""
+        if feed.skipped or len(feed.payloads) + len(items) > self.config.buffer_max:
+            return any([self._hold_payload(topic, feed, payload, now, out) for payload in items])
+        feed.payloads.update({(payload.publisher, payload.request): (payload.event, now) for payload in items})
+        if "ask" not in self._timers and feed.live:
+            self._set("ask", self.config.ask_us, now, out)
+        return feed.awaited in feed.payloads
 
     def _room(self, feed: _Feed, out: list[Effect]) -> bool:
         if len(feed.payloads) < self.config.buffer_max:
@@ -430,7 +440,7 @@ class Subscriber:
             number += 1
         if notified:
             self.seen[topic] = notified
-            if item.missing and self.config.sgmin == 1:
+            if item.missing and self.config.causal:
                 self.open[topic, item.first] = dict(item.missing)
         if number > first:
             self.hold.advance(topic, number - 1)
