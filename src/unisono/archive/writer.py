@@ -132,6 +132,12 @@ class ArchiveWriter:
         for segment in run:
             self._disk.remove(self.directory / segment.file)
 
+    def replace(self, segment: Segment, batch: pa.RecordBatch, now: Micros) -> None:
+        """Puts other rows, as many, in the place of a segment; for repairs."""
+        new = self._write_segment(batch, now)
+        segments = tuple(new if old is segment else old for old in self.manifest.segments)
+        self._save(msgspec.structs.replace(self.manifest, segments=segments))
+
     def retain(self, now: Micros) -> None:
         """Drops the oldest segments that are over the size or the age to keep; never the newest one."""
         segments, dropped = list(self.manifest.segments), list[Segment]()

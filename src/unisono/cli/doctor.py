@@ -28,6 +28,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unisono.model.time import Micros
+
 State = Literal["ok", "missing", "broken"]
 SYNCS = 32
 NOT_FOR_USERS = ("test", "check", "lock")
@@ -55,10 +57,15 @@ def doctor(
         list[str] | None, typer.Argument(help="Brokers or nodes to reach, like nats://127.0.0.1:4222.")
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="Where nodes would keep their logs.")] = Path(),
+    archive: Annotated[Path | None, typer.Option("--archive", help="An archive to verify, and nothing else.")] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="With --archive: make what is damaged a gap.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What is installed, reachable, broken. Exit 1 when something is broken or out of reach."""
-    findings = [python(), *extras(), java(), nats_server(), loopback(), disk(directory), *map(reach, urls or [])]
+    if archive is not None:
+        findings = check_archive(archive, repair)
+    else:
+        findings = [python(), *extras(), java(), nats_server(), loopback(), disk(directory), *map(reach, urls or [])]
     broken = sum(finding.state == "broken" for finding in findings)
     if as_json:
         report = {"unisono": version("unisono"), "broken": broken, "findings": msgspec.to_builtins(findings)}
@@ -139,6 +146,22 @@ def _output(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as problem:
         return f"cannot be run: {problem}"
     return done.stdout + done.stderr
+
+
+def check_archive(directory: Path, repairs: bool) -> list[Finding]:
+    """Every segment against its checksum; with `repairs` what is damaged becomes a gap that readers are told of."""
+    from unisono.archive.reader import check  # they need Arrow, which the bare core does without
+    from unisono.archive.repair import describe, repair
+
+    if not directory.is_dir():
+        return [Finding("archive", str(directory), "broken", "no such directory")]
+    if repairs:
+        for line in repair(directory, Micros(time.time_ns() // 1000)):
+            Console(stderr=True).print(escape(line), highlight=False)
+    problems = check(directory)
+    if problems:
+        return [Finding("archive", str(directory), "broken", problem) for problem in problems]
+    return [Finding("archive", str(directory), "ok", describe(directory))]
 
 
 def loopback() -> Finding:

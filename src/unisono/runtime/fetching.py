@@ -8,12 +8,11 @@ number that is in it, be it as an event, as a recorded gap or as a number that n
 import msgspec
 from msgspec import Struct
 
+from unisono.archive.headers import GAP as GAP
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.runtime.groups import Enlisted, ToGroups
 
-GAP = "unisono-gap"
-"""Header of a row that is no event: numbers from its value up to the row's own are missing, the payload says why."""
 ATTRIBUTES = "unisono-attributes"
 
 

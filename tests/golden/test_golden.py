@@ -1,0 +1,97 @@
+"""Every format version that was ever written is read; an unknown one is refused in one line that names it.
+
+A file here is never changed: a new version of a format gets new files beside the old ones.
+"""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from unisono.archive.reader import Archive, check
+from unisono.archive.schema import ArchivedEvent, to_events
+from unisono.archive.writer import ArchiveWriter
+from unisono.audit import read
+from unisono.errors import FormatError, MisuseError
+from unisono.model.deployment import load_deployment
+from unisono.runtime.groups import View, parse_view
+from unisono.runtime.position import decode_position
+from unisono.runtime.replicated import Part, check_part
+from unisono.runtime.wal import Log, Logged
+
+HERE = Path(__file__).parent
+
+
+def copied(name: str, to: Path) -> Path:
+    return Path(shutil.copytree(HERE / name, to / name))
+
+
+def test_a_journal_of_version_1_is_read() -> None:
+    journal = read(HERE / "journal-1.jsonl")
+    assert journal.header.promises == ("pairwise-order", "exactly-once")
+    assert [record.kind for record in journal.records] == ["publish", "deliver", "gap", "end"]
+    assert (journal.records[2].number, journal.records[2].last_number) == (2, 3)
+
+
+def test_a_log_of_version_1_is_recovered(tmp_path: Path) -> None:
+    log = Log(copied("log-1", tmp_path), "toy 1", str)
+    snapshot, inputs = log.recover()
+    assert snapshot == (7, {"n": 1})
+    assert list(inputs) == [Logged(8, "b"), Logged(9, "c")]  # type: ignore[arg-type]
+    log.close()
+
+
+def test_an_archive_of_version_1_is_read_and_goes_on(tmp_path: Path) -> None:
+    directory = copied("archive-1", tmp_path)
+    rows = [
+        ArchivedEvent(1, "trades", 1, "p", 1, 10, 20, None, {}, b"one"),
+        ArchivedEvent(2, "quotes", 1, "p", 1, 11, 21, 500, {"unisono-attributes": '{"px":1}'}, b"two"),
+    ]
+    assert [row for batch in Archive(directory).read(0, 2) for row in to_events(batch)] == rows
+    assert check(directory) == []
+    with ArchiveWriter(directory) as writer:
+        assert writer.last == 3
+        assert writer.numbers() == {"trades": 4, "quotes": 1}
+
+
+def test_a_deployment_of_version_1_is_read() -> None:
+    deployment = load_deployment(HERE / "deployment-1.toml")
+    assert (deployment.root.name, deployment.node("eu-1").standby) == ("hub", "127.0.0.1:7476")
+    assert (deployment.archive.keep_bytes, deployment.log.patience_s) == (1_000_000, 2.0)
+
+
+def test_a_position_of_version_1_is_read() -> None:
+    assert decode_position((HERE / "position-1.txt").read_text()) == {"quotes": 7, "trades": 12}
+
+
+def test_a_group_of_version_1_is_read() -> None:
+    assert parse_view((HERE / "group-1.json").read_bytes(), "here") == View(1, 3, "c1/2", "abc")
+
+
+def test_a_message_of_a_replicated_log_of_version_1_is_read() -> None:
+    part = msgspec.msgpack.decode((HERE / "stream-1.msgpack").read_bytes(), type=Part)
+    check_part("here", part, "toy 1")
+    assert (part.kind, part.parts, msgspec.msgpack.decode(part.body)) == ("inputs", 1, [[1, "a"]])
+
+
+def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="version 99"):
+        read(HERE / "journal-99.jsonl")
+    with pytest.raises(FormatError, match="log version 99 is unknown"):
+        list(Log(copied("log-99", tmp_path), "toy 1", str).recover()[1])
+    with pytest.raises(FormatError, match="version 99 is unknown"):
+        Archive(HERE / "manifest-99").manifest()
+    with pytest.raises(FormatError, match="version 99 is unknown"):
+        ArchiveWriter(copied("manifest-99", tmp_path))
+    with pytest.raises(FormatError, match="segment version 99 is unknown"):
+        list(Archive(HERE / "segment-99").read(0, 2))
+    with pytest.raises(FormatError, match="99 is unknown"):
+        load_deployment(HERE / "deployment-99.toml")
+    with pytest.raises(MisuseError, match="position version 99 is unknown"):
+        decode_position((HERE / "position-99.txt").read_text())
+    with pytest.raises(FormatError, match="group version 99 is unknown"):
+        parse_view((HERE / "group-99.json").read_bytes(), "here")
+    part = msgspec.msgpack.decode((HERE / "stream-99.msgpack").read_bytes(), type=Part)
+    with pytest.raises(FormatError, match="log version 99 is unknown"):
+        check_part("here", part, "toy 1")
