@@ -275,6 +275,7 @@ class Host:
         if self.world.deadline_us is not None and isinstance(message, Heard):
             for event in events_in(message):
                 self.known_at.setdefault(event.id, self.world.now)
+        is_logged = False
         for effect in self.machine.handle(message, now):
             self.effects += 1
             if self.effects == self.crash_at:
@@ -292,7 +293,9 @@ class Host:
                     if self.on_deliver is not None:
                         self.on_deliver(item)
                 case Persist():
-                    self.disk.log.append((now, message))
+                    if not is_logged:  # several layers may ask for it; the input is one
+                        self.disk.log.append((now, message))
+                        is_logged = True
                 case SetTimer(key=key, at=at):
                     self._timer_count += 1
                     self._timers[key] = self._timer_count
