@@ -16,7 +16,9 @@ from unisono.protocols.overlay.messages import (
     Delivery,
     LinkDown,
     LinkUp,
+    Missed,
     Missing,
+    Nack,
     NotTaken,
     Ok,
     Open,
@@ -227,3 +229,38 @@ def test_at_the_bound_publishers_are_refused_and_links_still_read() -> None:
     assert outcomes == [Taken, NotTaken]
     effects = broker.handle(Ack(up, Event("p", 1, "t").id), Micros(0))
     assert [type(e.message) for e in effects if isinstance(e, Send)] == [Delivery, Taken, Pub]
+
+
+def test_a_broker_counts_what_ordering_costs_it() -> None:
+    net = conflicting()
+    net.publish("x", x=1)
+    net.now = Micros(700)
+    net.settle()
+    lower, upper = net.broker(1).counters, net.broker(0).counters
+    assert (lower.publications, lower.detections, lower.echoes, lower.echo_us, lower.pending_max) == (1, 1, 1, 700, 1)
+    assert (lower.false_positives, lower.dropped, upper.detections) == (0, 0, 0)
+
+
+def test_false_positives_of_the_fast_rule_are_counted() -> None:
+    """y above meets s and not t: nothing of y can be ordered differently for the two, but fast waits all the same."""
+    net = Net([-1, 0], "fast")
+    net.advertise("x", 1, span(1))
+    net.advertise("y", 0, span(2))
+    net.settle()
+    net.subscribe("s", 1, span(1, 2))
+    net.subscribe("t", 0, span(1))
+    net.settle()
+    net.publish("x", x=1)
+    net.settle()
+    assert (net.broker(1).counters.detections, net.broker(1).counters.false_positives) == (1, 1)
+
+
+def test_what_only_a_parent_may_say_is_refused_from_others() -> None:
+    net = conflicting()
+    event = net.publish("x", x=1)
+    lower = net.broker(1)
+    for word in (Ack(Address("x"), event.id), Nack(Address("t"), event.id, "no"), Missed(Address("t"), event, "no")):
+        assert [type(effect) for effect in lower.handle(word, Micros(0))] == [Refuse]
+    assert lower.pending == [event.id]
+    net.settle()
+    assert net.order("s") == ["x:1"]

@@ -88,8 +88,10 @@ class Broker:
         match message:
             case Pub():
                 self._on_pub(message, now)
-            case Ack(source=source, event=event):
-                self._on_ack(source, event, now)
+            case Ack(source=source) | Nack(source=source) | Missed(source=source) if source != self.parent:
+                self._refuse(f"only a parent says {type(message).__name__}, and {source} is not")
+            case Ack(event=event):
+                self._on_ack(event, now)
             case Nack(event=event, reason=reason):
                 self._drop(event, reason)
                 self._drain(now)
@@ -255,10 +257,10 @@ class Broker:
         elif hop in self._links:
             self._send(Address(hop), Pub(self._me, event))
 
-    def _on_ack(self, source: Address, event: EventId, now: Micros) -> None:
+    def _on_ack(self, event: EventId, now: Micros) -> None:
         item = self._pending.get(event)
-        if source != self.parent or item is None or not item.wants_echo:
-            return  # dropped meanwhile, by a deadline or a lost link
+        if item is None or not item.wants_echo:
+            return  # dropped meanwhile by its deadline
         item.echoed = True
         self.counters.echoes += 1
         self.counters.echo_us += now - item.since
