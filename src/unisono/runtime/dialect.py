@@ -12,7 +12,6 @@ import msgspec
 
 from unisono.errors import PeerError
 from unisono.model.event import Event, Scalar
-from unisono.model.ids import Address
 from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Pieces, Stamps, Ticketed, Void
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.frames import UNREADABLE
@@ -53,7 +52,7 @@ def from_item(item: Item) -> Any:
         if item.control:
             return _control.decode(item.payload)
         headers = item.headers
-        address = Address(item.publisher)
+        address: Any = item.publisher  # an Address; a call for each item to say so would be dear
         if not headers:
             event = Event(f"{address}.{item.topic}", item.request, item.topic, item.payload, NO_ATTRIBUTES)
             return Payload(address, item.request, event)

@@ -175,13 +175,17 @@ class Ground:
     # from the broker
 
     def on_items(self, items: list[Item]) -> None:
-        topic_of, heard = self._names.topic_of, self.counters
+        heard = self.counters
         heard.heard += len(items)
         filled: Sink | None = None
         run: list[Any] = []  # payloads of one topic in a row, handed over as one
         run_topic = Topic(0)
+        name: str | None = None
+        topic: Topic | None = None
         for item in items:
-            topic = topic_of(item.topic)
+            if item.topic is not name:
+                name = item.topic
+                topic = self._names.topic_of(name)
             if topic is None:
                 continue
             if not item.publisher and not item.control:

@@ -87,9 +87,17 @@ class Outbox:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Hands over what was published in this turn of the loop, events in a row on one topic as one."""
+        """Hands over what was published in this turn of the loop, events in a row on one topic as one.
+
+        Without causal order nothing is promised across topics: then all events of a topic are in a row.
+        """
         batch, self._batch = self._batch, []
         journals, asked, start = self._session.journals, self._asked, 0
+        if self._session.deployment.sequencing.order != "causal" and len(self._lanes) > 1:
+            rows: dict[str, list[tuple[_Lane, Event, asyncio.Future[Outcome] | Publisher]]] = {}
+            for each in batch:
+                rows.setdefault(each[0].name, []).append(each)
+            batch = [each for row in rows.values() for each in row]
         while start < len(batch):
             lane, first, events = batch[start][0], self._requests + 1, []
             while start < len(batch) and batch[start][0] is lane:

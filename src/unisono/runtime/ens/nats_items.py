@@ -10,14 +10,13 @@ from unisono.runtime.ens.adapter import RESERVED, Item
 ID = "Unisono-Id"
 CONTROL = f"{RESERVED}.ctl."
 _START = "NATS/1.0\r\n"
-_PLAIN_ID = f"{_START}{ID}: ".encode()
-_PLAIN_ID_BYTES = len(_PLAIN_ID)
+_END = b"\r\n\r\n"
 _MESSAGE_ID = b"Nats-Msg-Id: "
 _DIGITS_MAX = 20
 _NAMES_MAX = 10_000
 
 _names: dict[bytes, str] = {}
-"""Publishers seen: the same str object for each of their items."""
+"""Publishers seen, by all of the head that comes before the request: the same str object for each of their items."""
 
 
 def encode(items: list[Item]) -> bytes:
@@ -34,7 +33,7 @@ def encode(items: list[Item]) -> bytes:
         else:
             head = header_block(item)
         size = len(head)
-        parts += (b"HPUB %b %d %d\r\n" % (subject.encode(), size, size + len(payload)), head, payload, b"\r\n")
+        parts.append(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject.encode(), size, size + len(payload), head, payload))
     return b"".join(parts)
 
 
@@ -52,12 +51,16 @@ def decode(topic: str, control: bool, head: bytes, payload: bytes, position: int
     """An item from what came. An identification that is none makes the item foreign."""
     if not head:
         return Item(topic, payload, "", 0, control, None, position)
-    if head.startswith(_PLAIN_ID):
-        ours, _, rest = head[_PLAIN_ID_BYTES:].partition(b"\r\n")
-        if rest == b"\r\n" or (rest.startswith(_MESSAGE_ID) and rest.count(b"\r\n") == 2):
-            name, _, digits = ours.partition(b" ")
-            if name in _names and digits.isdigit() and len(digits) <= _DIGITS_MAX:
-                return Item(topic, payload, _names[name], int(digits), control, None, position)
+    # Nearly all items have no other header (but JetStream's), and come from a publisher seen before.
+    end = head.find(_MESSAGE_ID) - 2
+    if end < 0 or head.count(b"\r\n") != 4:
+        end = len(head) - 4
+    until = head.rfind(b" ", 0, end) + 1
+    name = _names.get(head[:until])
+    if name is not None:
+        digits = head[until:end]
+        if digits.isdigit() and len(digits) <= _DIGITS_MAX and head.endswith(_END):
+            return Item(topic, payload, name, int(digits), control, None, position)
     publisher, request, headers = _parse(head)
     return Item(topic, payload, publisher, request, control, headers, position)
 
@@ -75,7 +78,8 @@ def _parse(head: bytes) -> tuple[str, int, dict[str, str] | None]:
             if who and digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX:
                 if len(_names) >= _NAMES_MAX:
                     _names.clear()
-                publisher, request = _names.setdefault(who.encode(), who), int(digits)
+                key = f"{_START}{ID}: {who} ".encode()
+                publisher, request = _names.setdefault(key, who), int(digits)
         elif not name.startswith("Nats-"):
             headers[name] = value
     return publisher, request, headers or None

@@ -21,6 +21,7 @@ Msg = tuple[bytes, bytes, bytes, bytes, bytes]
 LINE_BYTES_MAX = 1024 * 1024
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """The largest that nats-server can be configured for."""
+LINES_KNOWN_MAX = 1000
 WRITE_BUFFER_BYTES = 1024 * 1024
 HANDSHAKE_S = 5.0
 BEAT_S = 5.0
@@ -78,6 +79,7 @@ class NatsWire(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._need = 0  # bytes without which parsing again is useless
+        self._lines: dict[bytes, tuple[bytes, bytes, int, int]] = {}  # MSG and HMSG lines seen: most come again
         self._out: list[bytes] = []
         self._pongs: deque[asyncio.Future[None]] = deque()
         self._silent_beats = 0
@@ -208,13 +210,23 @@ class NatsWire(asyncio.Protocol):
     def _parse(self, data: bytes) -> tuple[list[Msg], int, int]:
         """Messages, how many bytes they took, and how many the unfinished one at the end needs in all."""
         messages: list[Msg] = []
-        take, find, size, pos = messages.append, data.find, len(data), 0
+        take, find, size, pos, lines = messages.append, data.find, len(data), 0, self._lines
         while True:
             end = find(b"\r\n", pos)
             if end < 0:
                 if size - pos > LINE_BYTES_MAX:
                     raise ValueError(f"a line of more than {LINE_BYTES_MAX} bytes")
                 return messages, pos, 0
+            known = lines.get(data[pos:end])
+            if known is not None:
+                sid, subject, head_bytes, all_bytes = known
+                start = end + 2
+                body, stop = start + head_bytes, start + all_bytes
+                if stop > size - 2:
+                    return messages, pos, stop + 2 - pos
+                take((sid, subject, b"", data[start:body], data[body:stop]))
+                pos = stop + 2
+                continue
             kind = data[pos]
             if kind == 72:  # HMSG subject sid [reply] header-size total-size
                 words = data[pos + 5 : end].split(b" ")
@@ -224,6 +236,8 @@ class NatsWire(asyncio.Protocol):
                     return messages, pos, _needed(start, body, stop) - pos
                 reply = words[2] if len(words) == 5 else b""
                 take((words[1], words[0], reply, data[start:body], data[body:stop]))
+                if not reply:
+                    self._know(data[pos:end], (words[1], words[0], body - start, stop - start))
                 pos = stop + 2
             elif kind == 77:  # MSG subject sid [reply] size
                 words = data[pos + 4 : end].split(b" ")
@@ -232,10 +246,17 @@ class NatsWire(asyncio.Protocol):
                 if not start <= stop <= size - 2:
                     return messages, pos, _needed(start, start, stop) - pos
                 take((words[1], words[0], words[2] if len(words) == 4 else b"", b"", data[start:stop]))
+                if len(words) == 3:
+                    self._know(data[pos:end], (words[1], words[0], 0, stop - start))
                 pos = stop + 2
             else:
                 self._handle_line(data[pos:end])
                 pos = end + 2
+
+    def _know(self, line: bytes, parts: tuple[bytes, bytes, int, int]) -> None:
+        if len(self._lines) >= LINES_KNOWN_MAX:
+            self._lines.clear()
+        self._lines[line] = parts
 
     def _handle_line(self, line: bytes) -> None:
         if line == b"PING":
