@@ -30,7 +30,7 @@ class Found(Struct):
     twice: int = 0
     """Numbers given to two events, or events with two numbers."""
     lost: int = 0
-    """Events accepted (the broker is JetStream, so: stored) that one of the subscribers was not notified of."""
+    """Events accepted (the broker is JetStream, so: stored) that a subscriber was not notified of, in line or late."""
     without_order_s: list[float] = []
     """Per fault: from the fault to the first number of the node's topic behind it."""
 
@@ -158,7 +158,7 @@ class Takeovers(Run):
         for record in self._records():
             if record.kind == "outcome" and record.note == "accepted" and record.event is not None:
                 stored[record.event] = None
-            elif record.kind == "deliver" and record.event is not None and record.subscriber is not None:
+            elif record.kind in ("deliver", "tag") and record.event is not None and record.subscriber is not None:
                 heard.setdefault(record.subscriber, {})[record.event] = None
             if record.kind == "timestamp":
                 if record.topic == TOPICS[0]:
