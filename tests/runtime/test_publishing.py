@@ -1,0 +1,62 @@
+"""What a session may rearrange between two turns of its loop, and what it may not."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Literal
+
+import pytest
+
+from tests.runtime.test_session import take
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Sequencing
+from unisono.protocols.sequencer.messages import Creates
+from unisono.runtime.node import IN_PROCESS, Node
+from unisono.runtime.session import Session, SessionConfig
+
+EVENTS = 20
+
+
+@pytest.mark.parametrize("order", ["pairwise", "causal"])
+def test_events_of_one_turn_are_joined_per_topic_unless_order_is_causal(order: Literal["pairwise", "causal"]) -> None:
+    async def run() -> tuple[list[object], int]:
+        deployment = Deployment(
+            1,
+            f"publishing-{order}",
+            nodes=(NodeSpec("memory", listen=IN_PROCESS),),
+            broker=BrokerSpec("memory"),
+            sequencing=Sequencing(order=order),
+        )
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(asyncio.timeout(30))
+            node = await stack.enter_async_context(Node(deployment, "memory"))
+            session = Session(deployment, node.base, "", SessionConfig(), node.links)
+            await session.open()
+            stack.push_async_callback(session.close)
+            stream = await stack.enter_async_context(session.subscribe("a", "b"))
+            publishers = [await session.publisher(topic) for topic in ("a", "b")]
+            requests = count_requests(node)
+            for number in range(EVENTS):
+                await publishers[number % 2].send(number)
+            return [event.data for event in await take(stream, EVENTS)], len(requests)
+
+    heard, requests = asyncio.run(run())
+    if order == "causal":
+        assert heard == list(range(EVENTS))
+    else:  # whatever the order between the topics, each topic has its own
+        assert [n for n in heard if isinstance(n, int) and n % 2] == list(range(1, EVENTS, 2))
+        assert [n for n in heard if isinstance(n, int) and not n % 2] == list(range(0, EVENTS, 2))
+        assert requests == 2
+
+
+def count_requests(node: Node) -> list[int]:
+    """Grows by every run of requests that reaches the node."""
+    found: list[int] = []
+    assert node.host is not None
+    pass_on = node.host.post
+
+    def post(message: object) -> None:
+        if isinstance(message, Creates):
+            found.extend(item.count for item in message.items)
+        pass_on(message)
+
+    node.host.post = post  # type: ignore[method-assign]
+    return found
