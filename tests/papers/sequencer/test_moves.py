@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
-from unisono.machine import Deliver
+from unisono.machine import Deliver, Send
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.messages import Announced
+from unisono.protocols.sequencer.messages import Announced, Creates, Fill, Wanted
 from unisono.protocols.sequencer.node import Host, Migrate
 
 X, T = Topic(1), Topic(2)
@@ -44,6 +44,21 @@ def test_a_move_carries_what_the_old_home_had_seen() -> None:
     world.run(late)
     assert (world.order("s"), world.order("z")) == ("x,t", "")
     finish(world)
+
+
+def test_who_decides_an_entry_follows_the_homes() -> None:
+    """T stays at n2; X goes up and comes back, so entries of X are decided at n2, at n1, and at n2 again."""
+    world = line()
+    for name in ("s", "z"):
+        world.client(name, X, T)
+    climbs = []
+    for number, path in enumerate([(), ("n2", "n1"), ("n1", "n2")], 1):
+        move(world, X, *path)
+        effects = world.nodes["n2"].handle(Creates(Address("s"), (Wanted(T, number),)), world.now)
+        climbs.append(any(isinstance(effect, Send) and isinstance(effect.message, Fill) for effect in effects))
+        world.perform("n2", effects)
+        world.run()
+    assert climbs == [False, True, False]
 
 
 @pytest.mark.parametrize("path", [("n2", "n1"), ("n2", "n1", "n0"), ("n2", "n1", "n2"), ("n2", "n1", "n0", "n1")])

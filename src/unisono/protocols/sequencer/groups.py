@@ -13,7 +13,7 @@ from unisono.protocols.sequencer.messages import Topics
 class SequencingGroup:
     """The registrations held by the home of one topic, and the group they make."""
 
-    __slots__ = ("_count", "_sgmin", "_topic", "members", "registrations")
+    __slots__ = ("_count", "_listed", "_sgmin", "_topic", "members", "registrations")
 
     def __init__(self, topic: Topic, sgmin: int) -> None:
         self._topic = topic
@@ -23,6 +23,13 @@ class SequencingGroup:
         self._count: dict[Topic, int] = {}
         self.members: dict[Topic, None] = {}
         """The group without the topic itself, in the order in which members came."""
+        self._listed: Topics | None = None
+
+    def listed(self) -> Topics:
+        """The members; the same tuple until they change."""
+        if self._listed is None:
+            self._listed = tuple(self.members)
+        return self._listed
 
     def register(self, sid: Address, version: int, topics: Topics) -> bool:
         """Takes the registration unless a newer one is known; tells whether it did."""
@@ -35,11 +42,13 @@ class SequencingGroup:
                 count = self._count[topic] = self._count.get(topic, 0) + 1
                 if count == self._sgmin:
                     self.members[topic] = None
+                    self._listed = None
         for topic in old:
             if topic != self._topic and topic not in topics:
                 count = self._count[topic] = self._count[topic] - 1
                 if count == self._sgmin - 1:
                     del self.members[topic]
+                    self._listed = None
                 if not count:
                     del self._count[topic]
         return True
@@ -59,3 +68,4 @@ class SequencingGroup:
             self.register(sid, version, tuple(topics))
         # The order of members shows in what nodes send, so a restored node must keep it.
         self.members = dict.fromkeys(members)
+        self._listed = None

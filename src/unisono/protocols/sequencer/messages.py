@@ -20,7 +20,7 @@ Entries = dict[Topic, int]
 Topics = tuple[Topic, ...]
 
 
-class Run(Struct, frozen=True):
+class Run(Struct, frozen=True, gc=False):
     """Numbers `first` .. `first + count - 1` of a topic, given to requests `request` .. of one publisher."""
 
     first: int
@@ -34,7 +34,7 @@ class Run(Struct, frozen=True):
         return self.first + self.count - 1
 
 
-class Wanted(Struct, frozen=True):
+class Wanted(Struct, frozen=True, gc=False):
     """Requests `first` .. `first + count - 1` on a topic want numbers; those below `ack` are settled or given up."""
 
     topic: Topic
@@ -46,7 +46,7 @@ class Wanted(Struct, frozen=True):
 # Client to node.
 
 
-class Creates(Struct, frozen=True, tag=True):
+class Creates(Struct, frozen=True, tag=True, gc=False):
     """A publisher asks for numbers. With `wait` it also wants to hear when they are complete (causal order)."""
 
     publisher: Address
@@ -106,7 +106,7 @@ class Published(Struct, frozen=True, tag=True):
 # Node to client.
 
 
-class Taken(Struct, frozen=True, tag=True):
+class Taken(Struct, frozen=True, tag=True, gc=False):
     """The requests up to `upto` have durable numbers."""
 
     topic: Topic
@@ -181,7 +181,7 @@ class Moved(Struct, frozen=True, tag=True):
 # Node to node, all on sessions.
 
 
-class Fill(Struct, frozen=True, tag=True):
+class Fill(Struct, frozen=True, tag=True, gc=False):
     """The timestamp of a run under construction, on its way up.
 
     `todo`: topics still to be filled. `full`: those of them that need an explicit entry. `bars`: bar values of topics
@@ -205,7 +205,7 @@ class Part(Struct, frozen=True, tag=True):
     todo: Topics
 
 
-class Done(Struct, frozen=True, tag=True):
+class Done(Struct, frozen=True, tag=True, gc=False):
     """The timestamp of a run is complete; on its way down to the home."""
 
     topic: Topic
@@ -294,14 +294,14 @@ class Ticketed(Struct, frozen=True, tag=True):
     event: Event
 
 
-class Stamps(Struct, frozen=True, tag=True):
+class Stamps(Struct, frozen=True, tag=True, gc=False):
     """Complete timestamps."""
 
     topic: Topic
     runs: tuple[Run, ...]
 
 
-class Piece(Struct, frozen=True):
+class Piece(Struct, frozen=True, gc=False):
     """What one node decided of a run's timestamp.
 
     `settled` names the topics it took out of the run's todo, also those whose entry was omitted because it had not
@@ -313,7 +313,7 @@ class Piece(Struct, frozen=True):
     missing: Topics | None = None
 
 
-class Pieces(Struct, frozen=True, tag=True):
+class Pieces(Struct, frozen=True, tag=True, gc=False):
     """Early stamps: parts of timestamps, as soon as they are decided."""
 
     topic: Topic

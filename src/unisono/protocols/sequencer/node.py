@@ -32,6 +32,7 @@ from unisono.machine import (
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.entries import Decisions
 from unisono.protocols.sequencer.messages import (
     Announced,
     Ask,
@@ -72,7 +73,7 @@ from unisono.protocols.sequencer.messages import (
     Wanted,
     sender,
 )
-from unisono.protocols.sequencer.topic import HostedTopic
+from unisono.protocols.sequencer.topic import HostedTopic, as_runs
 from unisono.structures.sessions import LinkFree, LinkFull
 
 
@@ -118,21 +119,6 @@ NodeInput = (
 )
 
 
-def _as_runs(items: tuple[Wanted, ...]) -> list[Wanted]:
-    """Joins consecutive requests on one topic: those of one message are concurrent, whatever their order in it."""
-    runs: list[Wanted] = []
-    last: dict[Topic, int] = {}
-    for item in items:
-        at = last.get(item.topic)
-        if at is not None and runs[at].first + runs[at].count == item.first:
-            before = runs[at]
-            runs[at] = Wanted(item.topic, before.first, before.count + item.count, before.ack)
-        else:
-            last[item.topic] = len(runs)
-            runs.append(item)
-    return runs
-
-
 class TopicManager:
     """The topic managers of one node, as one machine."""
 
@@ -155,9 +141,9 @@ class TopicManager:
         self._parent = parent
         self._children = children
         self._full = config.encoding == "full"
+        self._decisions = Decisions(self._full, root=parent is None)
         self._repeat = config.unreliable
         self._early = config.early and config.mode == "stamp"
-        self._given: dict[Topic, dict[Topic, int]] = {}  # T -> X -> last value put for X into a timestamp of T here
         self._marking: dict[Topic, int] = {}  # topics whose high-water mark has to be repeated, and how often
         self._timers: dict[str, None] = {}  # running ones
         self._blocked = False  # the link to the parent is full
@@ -240,7 +226,7 @@ class TopicManager:
         stamps: dict[Topic, list[Run]] = {}
         pieces: dict[Topic, list[Piece]] = {}
         taken: dict[Topic, int] = {}
-        for item in message.items if len(message.items) == 1 else _as_runs(message.items):
+        for item in message.items if len(message.items) == 1 else as_runs(message.items):
             home = self.hosted.get(item.topic)
             if home is None:
                 elsewhere.append(item)
@@ -278,25 +264,26 @@ class TopicManager:
         pieces: dict[Topic, list[Piece]],
         out: list[Effect],
     ) -> None:
-        topic = home.topic
-        first = self.clock[topic] + 1
-        self.clock[topic] += count
-        group, clock = home.group.members, self.clock
-        entries: Entries = {}
+        topic, clock = home.topic, self.clock
+        first = clock[topic] + 1
+        clock[topic] += count
         full: Topics = ()
+        left: Entries = {}
         bars: Entries = {}
-        if home.fresh:
+        if home.fresh or home.bar or self._repeat:
+            group = home.group.members
             full = tuple(x for x in home.fresh if x in group)
             for x in full:
                 del home.fresh[x]
-        if home.bar or self._repeat:
             for x, number in (home.hist if self._repeat else home.bar).items():
                 if x not in group:
-                    entries[x] = number
+                    left[x] = number
                 else:
                     bars[x] = number
             home.bar.clear()
-        todo = self._fill(topic, group, full, bars, entries)
+        entries, todo = self._decisions.fill(clock, topic, home.group.listed(), full, bars)
+        if left:
+            entries.update(left)
         run = Run(first, count, publisher, request, entries)
         home.record(run, self.config.issued_max)
         if self._early:
@@ -320,41 +307,11 @@ class TopicManager:
             )
         )
 
-    def _fill(self, topic: Topic, todo: Any, full: Topics, bars: Entries, entries: Entries) -> Topics:
-        """Puts what this node decides into `entries`; returns what it leaves to the nodes above."""
-        clock, everything = self.clock, self._full
-        given = self._given.get(topic)
-        if given is None:
-            given = self._given[topic] = {}
-        if not full and not bars:
-            # The common case, in one go: everything is decided here and nothing needs special care.
-            here, before = clock.get, given.get
-            put = {x: n for x in todo if (n := here(x, -1)) != before(x) or everything}
-            if -1 not in put.values():
-                given.update(put)
-                entries.update(put)
-                return ()
-        rest: list[Topic] = []
-        for x in todo:
-            number = clock.get(x)
-            if number is None:
-                rest.append(x)
-                continue
-            if bars and bars.get(x, 0) > number:
-                number = bars[x]
-            if everything or given.get(x) != number or x in full:
-                given[x] = number
-                entries[x] = number
-        if rest and self._parent is None:
-            rest.clear()  # a client has registered topics that nobody hosts: there is nothing to order them against
-        return tuple(rest)
-
     def _pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
         topic, run = fill.topic, fill.run
         self._seen(topic, run.last)
-        mine: Entries = {}
-        todo = self._fill(topic, fill.todo, fill.full, fill.bars, mine)
+        mine, todo = self._decisions.fill(self.clock, topic, fill.todo, fill.full, fill.bars)
         whole = Run(run.first, run.count, run.publisher, run.request, {**run.entries, **mine})
         if self._early and len(todo) < len(fill.todo):
             settled = tuple(x for x in fill.todo if x not in todo)
@@ -568,9 +525,10 @@ class TopicManager:
         home = self.hosted.pop(topic)
         number = self.clock[topic]
         self._marking.pop(topic, None)
-        self._given.pop(topic, None)
+        self._decisions.forget(topic)
         if to == self._parent:
             del self.clock[topic]
+            self._decisions.split_anew()
             seen = dict(self.clock)
         else:
             self.below[topic] = to
@@ -581,7 +539,8 @@ class TopicManager:
         out.append(PERSIST)
         topic = message.topic
         self.below.pop(topic, None)
-        self._given.pop(topic, None)
+        self._decisions.forget(topic)
+        self._decisions.split_anew()
         self.clock[topic] = message.state["number"]
         home = self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
         home.unpack(message.state["home"])
@@ -599,12 +558,14 @@ class TopicManager:
         out.append(PERSIST)
         self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
         self.clock[topic] = 0
+        self._decisions.split_anew()
         out.append(Deliver(Announced(topic)) if self._parent is None else Send(self._parent, Born(topic, self.me)))
 
     def _learn(self, topic: Topic, child: Address, out: list[Effect]) -> None:
         out.append(PERSIST)
         self.below[topic] = child
         self.clock.setdefault(topic, 0)
+        self._decisions.split_anew()
         if self._parent is None:
             out.append(Send(child, Announced(topic)))
         else:
@@ -655,7 +616,7 @@ class TopicManager:
             "hosted": {topic: home.pack() for topic, home in self.hosted.items()},
             "below": dict(self.below),
             "clock": dict(self.clock),
-            "given": {topic: dict(given) for topic, given in self._given.items()},
+            "given": self._decisions.snapshot(),
             "marking": dict(self._marking),
             "timers": list(self._timers),
             "blocked": self._blocked,
@@ -668,7 +629,7 @@ class TopicManager:
             home.unpack(packed)
         self.below = dict(snapshot["below"])
         self.clock = dict(snapshot["clock"])
-        self._given = {topic: dict(given) for topic, given in snapshot["given"].items()}
+        self._decisions.restore(snapshot["given"])
         self._marking = dict(snapshot["marking"])
         self._timers = dict.fromkeys(snapshot["timers"])
         self._blocked = snapshot["blocked"]

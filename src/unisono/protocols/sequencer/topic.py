@@ -12,6 +12,30 @@ from unisono.protocols.sequencer.groups import SequencingGroup
 from unisono.protocols.sequencer.messages import Collect, Entries, Install, Run, Topics, Update, Wanted
 
 
+def as_runs(items: tuple[Wanted, ...]) -> list[Wanted]:
+    """Joins consecutive requests on one topic: those of one message are concurrent, whatever their order in it."""
+    runs: list[Wanted] = []
+    latest: dict[Topic, int] = {}  # where in `runs` the last one of a topic is
+    ends: dict[Topic, int] = {}  # the request behind it
+
+    def close(topic: Topic, at: int) -> None:
+        run = runs[at]
+        if ends[topic] != run.first + run.count:
+            runs[at] = Wanted(topic, run.first, ends[topic] - run.first, run.ack)
+
+    for item in items:
+        topic, first = item.topic, item.first
+        if ends.get(topic) != first:
+            if topic in latest:
+                close(topic, latest[topic])
+            latest[topic] = len(runs)
+            runs.append(item)
+        ends[topic] = first + item.count
+    for topic, at in latest.items():
+        close(topic, at)
+    return runs
+
+
 class HostedTopic:
     """One topic at its home; its last number is in the node's clock."""
 
@@ -70,6 +94,9 @@ class HostedTopic:
             return []
         runs = [(wanted, item.first + item.count - wanted)]
         wanted = item.first + item.count
+        if not self._early:
+            self.requests[publisher] = wanted
+            return runs
         early = self._early.get(publisher, {})
         while early and min(early) <= wanted:
             first = min(early)
@@ -83,15 +110,19 @@ class HostedTopic:
         return runs
 
     def record(self, run: Run, keep: int) -> None:
+        last, firsts = run.first + run.count - 1, self._firsts
         self.issued[run.first] = run
-        self._firsts.append(run.first)
-        while run.last - self._firsts[0] >= keep and self._firsts[0] != run.first and self._firsts[0] not in self.open:
-            first = self._firsts.popleft()
+        firsts.append(run.first)
+        while last - firsts[0] >= keep and firsts[0] != run.first and firsts[0] not in self.open:
+            first = firsts.popleft()
             self.floor = self.issued.pop(first).last + 1
             self.voids.pop(first, None)
 
     def complete(self, run: Run, number: int) -> None:
         """The timestamp of a run is known; `number` is the last one issued."""
+        if not self.open:  # it had nothing to climb for
+            self.high_water = number
+            return
         if run.first in self.issued:
             self.issued[run.first] = run
         self.open.pop(run.first, None)

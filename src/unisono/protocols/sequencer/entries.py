@@ -1,0 +1,82 @@
+"""The entries a node decides: values of its clock, of which a timestamp says what has changed since the one before.
+
+A topic's group and the topics a node knows change rarely, so they are split once into those decided here and those
+left to the nodes above. A timestamp is then one look at the clock and one comparison with the last values given; only
+what differs costs more.
+"""
+
+from operator import itemgetter
+from typing import Any
+
+from unisono.model.ids import Topic
+from unisono.protocols.sequencer.messages import Entries, Topics
+
+
+class _Given:
+    """The last values given for a topic, and how its group is split."""
+
+    __slots__ = ("here", "numbers", "rest", "take", "todo")
+
+    def __init__(self, here: Topics, numbers: tuple[int | None, ...]) -> None:
+        self.here = here
+        self.numbers = numbers
+        self.todo: Topics | None = None  # None: to be split anew
+        self.rest: Topics = ()
+        # itemgetter wants one argument at least, and gives a tuple for two: a pair of the same is as good as one.
+        self.take = itemgetter(*(here if len(here) > 1 else here * 2)) if here else None
+
+
+class Decisions:
+    """What one node has put into the timestamps of every topic that passed it."""
+
+    def __init__(self, everything: bool, root: bool) -> None:
+        """`everything`: timestamps are full. `root`: there is nobody above to leave anything to."""
+        self._everything = everything
+        self._root = root
+        self._given: dict[Topic, _Given] = {}
+
+    def fill(self, clock: Entries, topic: Topic, todo: Topics, full: Topics, bars: Entries) -> tuple[Entries, Topics]:
+        """The entries decided here (those of `full` in any case), and the topics left to the nodes above."""
+        given = self._given.get(topic)
+        if given is None or (given.todo is not todo and given.todo != todo):
+            given = self._split(clock, topic, todo)
+        if given.take is None:
+            return {}, given.rest
+        numbers: tuple[int, ...] = given.take(clock)
+        if bars:
+            numbers = tuple([max(number, bars.get(x, 0)) for x, number in zip(given.here, numbers)])
+        if self._everything:
+            entries = dict(zip(given.here, numbers))
+        elif numbers == given.numbers:
+            entries = {}
+        else:
+            entries = {x: n for x, n, before in zip(given.here, numbers, given.numbers) if n != before}
+        if full:
+            known = dict(zip(given.here, numbers))
+            entries.update({x: known[x] for x in full if x in known})
+        given.numbers = numbers
+        return entries, given.rest
+
+    def _split(self, clock: Entries, topic: Topic, todo: Topics) -> _Given:
+        here = tuple([x for x in todo if x in clock])
+        before = self._given.get(topic)
+        known: Entries = {} if before is None else dict(zip(before.here, before.numbers))  # type: ignore[arg-type]
+        given = self._given[topic] = _Given(here, tuple([known.get(x) for x in here]))
+        given.todo = todo
+        if not self._root:  # what is in no clock there was registered by a client, and nobody hosts it
+            given.rest = tuple([x for x in todo if x not in clock])
+        return given
+
+    def forget(self, topic: Topic) -> None:
+        self._given.pop(topic, None)
+
+    def split_anew(self) -> None:
+        """The node knows other topics than before."""
+        for given in self._given.values():
+            given.todo = None
+
+    def snapshot(self) -> Any:
+        return {topic: dict(zip(given.here, given.numbers)) for topic, given in self._given.items()}
+
+    def restore(self, snapshot: Any) -> None:
+        self._given = {topic: _Given(tuple(given), tuple(given.values())) for topic, given in snapshot.items()}
