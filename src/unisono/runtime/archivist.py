@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from msgspec import Struct
 from unisono.archive.reader import Archive
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
-from unisono.errors import DataLossError, MisuseError, UnisonoError
+from unisono.errors import DataLossError, MisuseError, TransportError, UnisonoError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.promise import Promise
@@ -59,6 +60,9 @@ ANSWER_BYTES = 1 << 20
 """Payload bytes after which an answer ends; a frame may hold eight times this."""
 ANSWER_ROWS = 5_000
 AGAIN_S = 0.5
+CANCEL_AGAIN_S = 2.0
+ASKED_MAX = 10_000
+"""Questions waiting; further ones are asked again."""
 FOLLOWERS_MAX = 10_000
 FOLLOW_S = 10.0
 
@@ -111,6 +115,7 @@ class Archivist:
         self._session: Session | None = None
         self._stream: Stream | None = None
         self._followers: list[tuple[Follow, float]] = []
+        self._asked: dict[tuple[Address, int], None] = {}
         # Only the disk thread touches these two; `_cut` is replaced as a whole, so others may read it.
         self._writer: ArchiveWriter | None = None
         self._appended: dict[str, int] = {}
@@ -127,9 +132,11 @@ class Archivist:
 
     async def stop(self) -> None:
         """Seals what it has and lets go of the directory."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        # Once is not enough: asyncio.wait_for swallows a cancellation that meets its result.
+        while not all(task.done() for task in self._tasks):
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_S)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, self._close)
         self._disk.shutdown()
@@ -141,7 +148,7 @@ class Archivist:
         while True:
             try:
                 await self._hear()
-            except UnisonoError as error:
+            except (UnisonoError, OSError) as error:
                 self.counters.failures += 1
                 logger.warning("the archive starts again: %s", error)
             await asyncio.sleep(AGAIN_S)
@@ -224,13 +231,38 @@ class Archivist:
             self._writer.close()
 
     def _known(self) -> dict[str, int]:
+        if self._writer is None:
+            self._open()
         return dict(self._appended)
+
+    @contextmanager
+    def _writing(self) -> Iterator[ArchiveWriter | None]:
+        """A disk that failed may hold half a record: the directory is read again before anything is added to it."""
+        try:
+            yield self._writer
+            self._note_cut()
+        except OSError:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            raise
 
     def _write(
         self, batch: list[Notification], heads: list[tuple[str, int, int]], numbers: dict[str, int] | None
     ) -> None:
-        assert self._writer is not None
-        now, seq = self._clock.now(), self._writer.last
+        with self._writing() as writer:
+            if writer is None:
+                raise TransportError(f"the archive in {self.directory} is not open")
+            writer.append(self._rows(writer.last, batch, heads, numbers), self._clock.now())
+
+    def _rows(
+        self,
+        seq: int,
+        batch: list[Notification],
+        heads: list[tuple[str, int, int]],
+        numbers: dict[str, int] | None,
+    ) -> list[ArchivedEvent]:
+        now = self._clock.now()
         rows: list[ArchivedEvent] = []
         for topic, first, last in heads:
             rows.append(_gap_row(seq + len(rows) + 1, topic, first, last, "published while no archive heard it", now))
@@ -249,25 +281,25 @@ class Archivist:
         self.counters.rows += len(rows)
         self.counters.appends += 1
         self.counters.gaps += sum(GAP in row.headers for row in rows)
-        self._writer.append(rows, now)
-        self._note_cut()
+        return rows
 
     def _tick(self) -> None:
-        assert self._writer is not None
-        self._writer.tick(self._clock.now())
-        self._note_cut()
+        self._known()  # opens the directory again if the disk failed
+        with self._writing() as writer:
+            assert writer is not None
+            writer.tick(self._clock.now())
 
     def _seal(self, numbers: dict[str, int] | None) -> None:
-        assert self._writer is not None
-        if numbers is not None:
-            self._appended.update(numbers)
-        self._writer.seal(self._clock.now())
-        self._note_cut()
+        with self._writing() as writer:
+            if writer is None:
+                return
+            if numbers is not None:
+                self._appended.update(numbers)
+            writer.seal(self._clock.now())
 
     def _note_cut(self) -> None:
         """When all rows are sealed, what they cover is known."""
-        assert self._writer is not None
-        if self._writer.manifest.last == self._writer.last:
+        if self._writer is not None and self._writer.manifest.last == self._writer.last:
             self._cut = Cut(self._writer.last, dict(self._appended))
 
     # time
@@ -294,6 +326,10 @@ class Archivist:
             view = loop.run_in_executor(self._disk, self._groups.handle, message, loop.time())
             view.add_done_callback(lambda done: self._send(message, done))
             return
+        # Questions are repeated until they are answered; one that is being worked on is not begun again.
+        if len(self._asked) >= ASKED_MAX or (message.client, message.request) in self._asked:
+            return
+        self._asked[message.client, message.request] = None
         if isinstance(message, Fetch) and message.seal:
             loop.run_in_executor(self._disk, self._seal, self._heard_upto())
         self.counters.answers += 1
@@ -301,6 +337,7 @@ class Archivist:
         task.add_done_callback(lambda done: self._send(message, done))
 
     def _send(self, message: ToArchive, done: "asyncio.Future[Any]") -> None:
+        self._asked.pop((message.client, message.request), None)
         if done.cancelled():
             return
         error = done.exception()

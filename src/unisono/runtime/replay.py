@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 LINK_S = 1.0
 """How long, once in a session, the first topics wait for the link to the archive."""
+FOLLOW_S = 2.0
+"""How long a new topic waits for the archive: it may be held up by a home that is away, and publishing goes on."""
 POLL_S = 0.05
 """Pause between questions when everything sealed has been read and more is needed."""
 
@@ -78,9 +80,10 @@ class ArchiveClient:
             await asyncio.sleep(0.01)
         request, future = self._new()
         try:
-            await self._ask(request, Follow(self._session.address, request, topics), future)
-        except TransportError as error:
-            logger.info("%s", error)
+            async with asyncio.timeout(FOLLOW_S):
+                await self._ask(request, Follow(self._session.address, request, topics), future)
+        except (TransportError, TimeoutError):
+            logger.info("archive %s does not hear %s yet", self.node, ", ".join(topics))
 
     async def group(self, kind: Callable[..., ToGroups], name: str, member: str, *rest: Any) -> Enlisted:
         """One word of a member of a group; raises TransportError when the archive does not answer."""

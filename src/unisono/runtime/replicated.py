@@ -252,6 +252,11 @@ class ReplicatedLog:
             return None
         return self._decode(sequence, base64.b64decode(answer["message"].get("data", "")))
 
+    async def _begins_behind(self, sequence: int) -> bool:
+        """Whether somebody has taken a snapshot since and removed this message."""
+        assert self._api is not None
+        return (await self._api.state(self._stream)).first_seq > sequence
+
     def _decode(self, sequence: int, data: bytes) -> Part:
         where = f"log {self.config.name}, message {sequence}"
         try:
@@ -355,13 +360,18 @@ class ReplicatedLog:
             # Refused: an earlier try of ours was taken after all, or somebody else's was.
             try:
                 found = await self._get(self._last + 1)
+                is_gone = found is None and await self._begins_behind(self._last + 1)
             except TransportError:
                 await asyncio.sleep(0.05)
                 continue
             if found == part:
                 self._last += 1
                 return
-            raise FencedError(f"the log {self.config.name} belongs to another process now")
+            if found is not None or is_gone:
+                raise FencedError(f"the log {self.config.name} belongs to another process now")
+            if loop.time() >= until:
+                raise TransportError(f"an append to {self._stream} is unknown: it is refused, and nothing is there")
+            await asyncio.sleep(0.05)  # an earlier try is still on its way through the servers
 
     async def _keep_beating(self) -> None:
         seen = self._last
