@@ -95,3 +95,11 @@ def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
     part = msgspec.msgpack.decode((HERE / "stream-99.msgpack").read_bytes(), type=Part)
     with pytest.raises(FormatError, match="log version 99 is unknown"):
         check_part("here", part, "toy 1")
+
+
+@pytest.mark.spark
+def test_an_offset_of_version_1_is_read_and_others_are_refused() -> None:
+    reader = pytest.importorskip("unisono.spark.source").StreamReader
+    assert reader._seq(msgspec.json.decode((HERE / "offset-1.json").read_bytes())) == 1234
+    with pytest.raises(MisuseError, match="unknown version"):
+        reader._seq(msgspec.json.decode((HERE / "offset-99.json").read_bytes()))
