@@ -28,13 +28,21 @@ def groups(
     shared: Annotated[int, typer.Option(min=1, help="Subscribers that two topics must share: 2 total, 1 causal.")] = 2,
     deployment: Annotated[Path | None, typer.Option(help="Show which of its nodes a topic's requests visit.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of the largest groups to print.")] = 10,
+    on: Annotated[str, typer.Option(help="Where: local, spark, spark://host:port or sc://host:port.")] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
     """Sequencing groups: what each topic must be ordered against, how large timestamps get, which nodes are visited.
 
     Example: unisono plan groups subscriptions.csv --deployment deployment.toml
     """
-    found = plan_groups(read_subscriptions(file), shared, load_deployment(deployment) if deployment else None)
+    where = load_deployment(deployment) if deployment else None
+    if on == "local":
+        found = plan_groups(read_subscriptions(file), shared, where)
+    else:
+        from unisono.spark import planning, session  # Spark is an extra, and slow to import
+
+        planning.check_file(file)
+        found = planning.plan_groups(planning.load(session.session_on(on, "unisono plan"), file), shared, where)
     if as_json:
         typer.echo(msgspec.json.encode(to_json(found)))
         return

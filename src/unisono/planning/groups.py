@@ -5,7 +5,7 @@ order, one for causal order; paper 000, section 3.1). A timestamp of T has an en
 deployment, a request of T climbs from the home of T until every home of its group lies below.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, pstdev
 
@@ -65,17 +65,28 @@ def plan_groups(
         if topic not in topics:
             topics[topic] = None
             hearers[topic] = hearers.get(topic, 0) + 1
+    pairs = ((a, b) for (a, b), shared in pair_counts(interests.values()).items() if shared >= shared_min)
+    return assemble(hearers, pairs, len(interests), shared_min, deployment)
+
+
+def assemble(
+    hearers: Mapping[str, int],
+    pairs: Iterable[tuple[str, str]],
+    subscribers: int,
+    shared_min: int,
+    deployment: Deployment | None = None,
+) -> GroupPlan:
+    """The plan, once it is known how many hear a topic and which pairs of topics enough subscribers share."""
     members: dict[str, list[str]] = {topic: [] for topic in hearers}
-    for (a, b), shared in pair_counts(interests.values()).items():
-        if shared >= shared_min:
-            members[a].append(b)
-            members[b].append(a)
+    for a, b in pairs:
+        members[a].append(b)
+        members[b].append(a)
     groups = [
         TopicGroup(topic, hearers[topic], tuple(sorted(found)), visited(deployment, topic, found) if deployment else ())
         for topic, found in members.items()
     ]
     groups.sort(key=lambda group: (-group.size, group.topic))
-    return GroupPlan(len(interests), sum(map(len, interests.values())), shared_min, tuple(groups))
+    return GroupPlan(subscribers, sum(hearers.values()), shared_min, tuple(groups))
 
 
 def pair_counts(interests: Iterable[Iterable[str]]) -> dict[tuple[str, str], int]:
