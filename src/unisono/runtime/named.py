@@ -26,7 +26,7 @@ from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Ask, Completed, Creates, Fate, Moved, Payload, Taken, Told, Wanted
 from unisono.runtime import edge
-from unisono.runtime.brokers import endpoint, make_ens, open_patiently
+from unisono.runtime.brokers import dial_node, make_ens, open_patiently
 from unisono.runtime.connect import find_deployment
 from unisono.runtime.dialect import publisher_on
 from unisono.runtime.ens.adapter import EnsNotice, Item
@@ -102,7 +102,7 @@ class NamedPublisher:
         self._ground.stand_on(ens)
         self._links.attach(self.address, self)
         for node in sequencers(self._deployment):
-            self._links.dial(node, *endpoint(self._deployment.node(node).listen))
+            dial_node(self._links, self._deployment.node(node))
         await open_patiently(ens, self._timeout)
 
     async def close(self) -> None:

@@ -136,6 +136,26 @@ def test_what_was_published_while_the_archive_was_down_is_a_recorded_gap(tmp_pat
     play(tmp_path, story)
 
 
+def test_a_replay_whose_archive_is_away_says_so_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        await publish(session, 0, 4)
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            await take(stream, 4)
+        await nodes[1].stop()
+        async with (
+            unisono.connect(deployment, timeout=1) as other,
+            other.subscribe("a", "b", start="earliest") as stream,
+        ):
+            (first,) = await take(stream, 1)
+            assert first.stalled is not None
+            assert "archive shelf does not answer" in first.stalled.reason
+            nodes[1] = Node(deployment, "shelf", tmp_path, FAST)
+            await nodes[1].start()
+            assert [event.data for event in await take(stream, 4)] == [0, 1, 2, 3]
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize("reliability", ["best-effort", "reliable"])
 def test_what_retention_removed_is_said(tmp_path: Path, reliability: str) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
