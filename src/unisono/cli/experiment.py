@@ -5,14 +5,16 @@ import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from statistics import fmean
+from typing import Annotated, Any, cast, get_type_hints
 
 import msgspec
 import typer
-from msgspec import NODEFAULT, Meta, Struct
+from msgspec import NODEFAULT, Meta, Struct, structs
 from rich.console import Console
 from rich.table import Table
 
+from unisono.cli.simulate import parse_seeds
 from unisono.errors import MisuseError
 from unisono.experiments import EXPERIMENTS, Experiment, Outcome, Row, find
 
@@ -20,6 +22,8 @@ experiment = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, r
 
 Keep = Annotated[Path, typer.Option(help="Where the JSON and the picture go.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Seeds = Annotated[str | None, typer.Option(help="Repeat for these seeds and print means: 7, or 0..199, or 1,5,9.")]
+On = Annotated[str, typer.Option(help="Where: local, spark, spark://host:port or sc://host:port.")]
 KEPT_IN = Path("experiments")
 
 
@@ -79,8 +83,12 @@ def flag(field: str) -> str:
 def command_of(name: str, chosen: Experiment) -> Any:
     """A function whose signature typer reads as the flags of this experiment's options."""
 
-    def command(out: Path, as_json: bool, **values: Any) -> None:
-        outcome = perform(name, chosen, chosen.options(**values))
+    def command(out: Path, as_json: bool, seeds: str | None, on: str, **values: Any) -> None:
+        options = chosen.options(**values)
+        if seeds is None and on == "local":
+            outcome = perform(name, chosen, options)
+        else:
+            outcome = perform_seeds(name, chosen, options, seeds, on, out)
         keep(outcome, chosen, out)
         if as_json:
             shape = outcome if chosen.as_json is None else chosen.as_json(outcome.rows)
@@ -91,6 +99,8 @@ def command_of(name: str, chosen: Experiment) -> Any:
     parameters = [
         inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=KEPT_IN, annotation=Keep),
         inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
+        inspect.Parameter("seeds", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Seeds),
+        inspect.Parameter("on", inspect.Parameter.KEYWORD_ONLY, default="local", annotation=On),
         *parameters_of(chosen.options),
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -121,6 +131,59 @@ def perform(name: str, chosen: Experiment, options: Struct) -> Outcome:
     rows = chosen.run(options)
     seconds = round(time.perf_counter() - started, 3)
     return Outcome(name, chosen.title, chosen.source, msgspec.to_builtins(options), seconds, rows)
+
+
+def perform_seeds(
+    name: str, chosen: Experiment, options: Struct, seeds: str | None, on: str, directory: Path
+) -> Outcome:
+    """The same for many seeds, here or on Spark, which keeps what each gave in `<directory>/<name>.sweep/`."""
+    if "seed" not in options.__struct_fields__:
+        raise MisuseError(f"{name} draws nothing by chance: it has no seed")
+    chosen_seeds = parse_seeds(seeds) if seeds is not None else [cast(Any, options).seed]
+    started = time.perf_counter()
+    work = SeedWork(name, msgspec.json.encode(options))
+    if on == "local":
+        results = [work(seed) for seed in chosen_seeds]
+    else:
+        from unisono.spark.session import session_on  # Spark is an extra, and slow to import
+        from unisono.spark.sweeps import sweep, sweep_key
+
+        shape = {**msgspec.to_builtins(options), "seed": 0}
+        folder = directory / f"{name}.sweep" / sweep_key(name, json.dumps(shape, sort_keys=True))
+        spark = session_on(on, f"unisono experiment {name}")
+        results = [row.result for row in sweep(spark, work, chosen_seeds, folder).collect()]
+    rows = mean_rows([msgspec.json.decode(result, type=list[Row]) for result in results])
+    seconds = round(time.perf_counter() - started, 3)
+    ran = {**msgspec.to_builtins(options), "seed": f"{len(chosen_seeds)} seeds: {seeds or chosen_seeds[0]}"}
+    return Outcome(name, chosen.title, chosen.source, ran, seconds, rows)
+
+
+class SeedWork(Struct, frozen=True):
+    """One run of an experiment, as a function of the seed that workers can be sent."""
+
+    name: str
+    options: bytes
+
+    def __call__(self, seed: int) -> str:
+        chosen = find(self.name)
+        options = structs.replace(msgspec.json.decode(self.options, type=chosen.options), seed=seed)
+        return msgspec.json.encode(chosen.run(options)).decode()
+
+
+def mean_rows(runs: list[list[Row]]) -> list[Row]:
+    """Rows of equal setting as one, with the mean of every measure; in the order of first sight."""
+    found: dict[str, list[Row]] = {}
+    for rows in runs:
+        for row in rows:
+            found.setdefault(json.dumps(row.setting, sort_keys=True), []).append(row)
+    return [
+        Row(
+            same[0].setting,
+            {m: fmean(row.ours[m] for row in same if m in row.ours) for m in unique(row.ours for row in same)},
+            same[0].paper,
+        )
+        for same in found.values()
+    ]
 
 
 def keep(outcome: Outcome, chosen: Experiment, directory: Path) -> None:
