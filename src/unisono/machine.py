@@ -118,10 +118,14 @@ class Heard(Struct, frozen=True, tag=True, gc=False):
 
 
 class Joined(Struct, frozen=True, tag=True):
-    """From beneath: the subscription is in force; everything published from now on will be heard."""
+    """From beneath: the subscription is in force; everything published from now on will be heard.
+
+    Where topics have numbers, nothing up to `base` is owed, and nothing comes before the numbers of `gate` have.
+    """
 
     topic: Topic
     base: int = 0
+    gate: dict[Topic, int] = {}
 
 
 class Fired(Struct, frozen=True, tag=True):

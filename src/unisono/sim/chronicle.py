@@ -47,7 +47,7 @@ def write_notice(host: "Host", item: Any) -> None:
                 delivered_us=world.now,
                 deadline_us=None if known_at is None or world.deadline_us is None else known_at + world.deadline_us,
             )
-        case Joined(topic=topic, base=base):
+        case Joined(topic=topic, base=base, gate=gate):
             host.subscribed[topic] = base
             world.note(
                 "subscribe",
@@ -56,6 +56,7 @@ def write_notice(host: "Host", item: Any) -> None:
                 topic=world.topic_name(topic),
                 number=base,
                 published_us=host.hears_since(topic),
+                clock={world.topic_name(x): number for x, number in gate.items()} or None,
             )
         case Gap(topic=topic, first=first, last=last, reason=reason):
             where = world.topic_name(topic)

@@ -30,6 +30,7 @@ from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.feed import Feed, Item, singles
 from unisono.protocols.sequencer.messages import (
     Ask,
     Collect,
@@ -59,70 +60,6 @@ ASKS_MAX = 100
 """Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
 
 
-class _Item:
-    """A run as far as it is known."""
-
-    __slots__ = ("entries", "first", "last", "missing", "publisher", "request", "settled", "since", "void")
-
-    def __init__(self, run: Run, now: Micros) -> None:
-        self.since = now  # when we first knew of it: its deadlines run from here
-        self.first = run.first
-        self.last = run.last
-        self.publisher = run.publisher
-        self.request = run.request
-        self.entries: Entries = dict(run.entries)
-        self.missing: dict[Topic, None] | None = None  # None: not known yet
-        self.settled: dict[Topic, None] = {}  # by pieces that came before the home's
-        self.void = False
-
-
-def _singles(run: Run) -> list[Run]:
-    if run.count == 1:
-        return [run]
-    return [Run(run.first + i, 1, run.publisher, run.request + i, run.entries) for i in range(run.count)]
-
-
-class _Feed:
-    """What has come in on one topic."""
-
-    __slots__ = (
-        "awaited",
-        "base",
-        "cleared",
-        "gate",
-        "head",
-        "heard",
-        "items",
-        "live",
-        "lost",
-        "mark",
-        "muted",
-        "payloads",
-        "skipped",
-        "stalled",
-        "waiting_for",
-        "waiting_since",
-    )
-
-    def __init__(self) -> None:
-        self.live = False  # joining until the subscription is complete
-        self.muted = False  # the application has left already
-        self.base = 0
-        self.gate: Entries = {}
-        self.items: dict[int, _Item] = {}
-        self.head = 0  # the first number of the run that is being processed
-        self.cleared = 0  # the same, if its timestamp holds nothing back any more
-        self.awaited: tuple[Address, int] | None = None  # the payload that is all the head waits for
-        self.payloads: dict[tuple[Address, int], tuple[Event, Micros]] = {}
-        self.lost: dict[int, None] = {}  # numbers whose payload will not come
-        self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
-        self.mark = 0  # the highest number known to exist
-        self.waiting_for = 0  # the number we wait for, and since when
-        self.waiting_since = Micros(0)
-        self.stalled = False
-        self.heard = Micros(0)  # when the home last answered
-
-
 class Subscriber:
     """All subscriptions of one client (one `sid`)."""
 
@@ -131,7 +68,7 @@ class Subscriber:
         self.config = config
         self.homes = homes
         self.hold = HoldBack()
-        self.feeds: dict[Topic, _Feed] = {}
+        self.feeds: dict[Topic, Feed] = {}
         """Topics subscribed to (live) and topics being joined."""
         self.seen: Entries = {}
         self._now = Micros(0)
@@ -185,7 +122,7 @@ class Subscriber:
             self._joining_since = now
             self._set("subscribe", self.config.resend_us, now, out)
             for topic in new:
-                self.feeds[topic] = _Feed()
+                self.feeds[topic] = Feed()
                 self._unjoined[topic] = None
                 out.append(Join(topic))
             self._examine_anew()
@@ -241,7 +178,7 @@ class Subscriber:
             self.hold.open(topic, answer.base)
             if 0 < (forgotten := self._forgotten.pop(topic, 0)) <= answer.base:
                 out.append(Deliver(Gap(topic, forgotten, answer.base, "its home no longer knows these numbers")))
-            out.append(Deliver(Joined(topic, answer.base)))
+            out.append(Deliver(Joined(topic, answer.base, answer.gate)))
         self._installed.clear()
         self.joining = ()
         self._examine_anew()
@@ -296,9 +233,13 @@ class Subscriber:
             case Stamps(runs=runs):
                 for run in runs:
                     self._complete(topic, feed, run)
+                if self._are_ahead(topic, feed, [run.first for run in runs], now, out):
+                    return
             case Pieces(pieces=pieces):
                 for piece in pieces:
                     self._merge(topic, feed, piece.run, piece.settled, piece.missing)
+                if self._are_ahead(topic, feed, [piece.run.first for piece in pieces], now, out):
+                    return
             case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
                 if feed.live and number <= self.hold.local[topic]:
                     key = (publisher, request)
@@ -319,7 +260,14 @@ class Subscriber:
             self.hold.wake(topic)
             self._process(now, out)
 
-    def _hold_payload(self, topic: Topic, feed: _Feed, payload: Payload, now: Micros, out: list[Effect]) -> bool:
+    def _are_ahead(self, topic: Topic, feed: Feed, firsts: list[int], now: Micros, out: list[Effect]) -> bool:
+        """Whether these runs lie behind one that is still to come, so that they move nothing yet."""
+        if not feed.live or min(firsts, default=0) <= self.hold.local[topic] + 1:
+            return False
+        self._set("ask", self.config.ask_us, now, out)
+        return True
+
+    def _hold_payload(self, topic: Topic, feed: Feed, payload: Payload, now: Micros, out: list[Effect]) -> bool:
         """Keeps it; tells whether the head of the topic has waited for it."""
         key = (payload.publisher, payload.request)
         if key in feed.skipped:
@@ -333,47 +281,51 @@ class Subscriber:
         return key == feed.awaited
 
     def _hold_payloads(
-        self, topic: Topic, feed: _Feed, items: tuple[Payload, ...], now: Micros, out: list[Effect]
+        self, topic: Topic, feed: Feed, items: tuple[Payload, ...], now: Micros, out: list[Effect]
     ) -> bool:
         """The same for all of them."""
         if feed.skipped or len(feed.payloads) + len(items) > self.config.buffer_max:
-            return any([self._hold_payload(topic, feed, payload, now, out) for payload in items])
+            awaited = [self._hold_payload(topic, feed, payload, now, out) for payload in items]
+            return any(awaited)
         feed.payloads.update({(payload.publisher, payload.request): (payload.event, now) for payload in items})
         if "ask" not in self._timers and feed.live:
             self._set("ask", self.config.ask_us, now, out)
         return feed.awaited in feed.payloads
 
-    def _room(self, feed: _Feed, out: list[Effect]) -> bool:
+    def _room(self, feed: Feed, out: list[Effect]) -> bool:
         if len(feed.payloads) < self.config.buffer_max:
             return True
         out.append(Refuse(f"{len(feed.payloads)} payloads wait: this one counts as lost"))
         return False
 
-    def _item(self, topic: Topic, feed: _Feed, run: Run) -> _Item | None:
+    def _item(self, topic: Topic, feed: Feed, run: Run) -> Item | None:
         """The item of a run that is still to be processed."""
-        if feed.live and run.last <= self.hold.local[topic]:
+        last = run.first + run.count - 1
+        if feed.live and last <= self.hold.local[topic]:
             return None
-        feed.mark = max(feed.mark, run.last)
+        if last > feed.mark:
+            feed.mark = last
         item = feed.items.get(run.first)
         if item is None:
-            item = feed.items[run.first] = _Item(run, self._now)
+            item = feed.items[run.first] = Item(run, self._now)
         return item
 
-    def _complete(self, topic: Topic, feed: _Feed, run: Run) -> None:
+    def _complete(self, topic: Topic, feed: Feed, run: Run) -> None:
         if run.count > 1 and self.config.mode == "ticket":  # there, events come one by one
-            for one in _singles(run):
+            for one in singles(run):
                 self._complete(topic, feed, one)
             return
         item = self._item(topic, feed, run)
         if item is not None and item.missing != {}:
-            item.entries = dict(run.entries)
+            item.entries = run.entries
             item.missing = {}
 
-    def _merge(self, topic: Topic, feed: _Feed, run: Run, settled: Topics, missing: Topics | None) -> None:
+    def _merge(self, topic: Topic, feed: Feed, run: Run, settled: Topics, missing: Topics | None) -> None:
         item = self._item(topic, feed, run)
         if item is None:
             return
-        item.entries.update(run.entries)
+        if item.entries is not run.entries:
+            item.entries = {**item.entries, **run.entries}
         if missing is not None and item.missing is None:
             item.missing = {x: None for x in missing if x not in item.settled}
         for x in settled:
@@ -382,9 +334,9 @@ class Subscriber:
             else:
                 item.missing.pop(x, None)
 
-    def _void(self, topic: Topic, feed: _Feed, run: Run) -> None:
+    def _void(self, topic: Topic, feed: Feed, run: Run) -> None:
         """A run of numbers that will not be published; those whose events have come all the same are delivered."""
-        for one in _singles(run):
+        for one in singles(run):
             item = self._item(topic, feed, one)
             if item is not None:
                 self._complete(topic, feed, one)
@@ -423,7 +375,7 @@ class Subscriber:
             if not self._deliver_run(topic, feed, item, number, out):
                 return
 
-    def _deliver_run(self, topic: Topic, feed: _Feed, item: _Item, first: int, out: list[Effect]) -> bool:
+    def _deliver_run(self, topic: Topic, feed: Feed, item: Item, first: int, out: list[Effect]) -> bool:
         """Processes the numbers of an allowed run from `first` on; tells whether it came to its end."""
         payloads, publisher, offset = feed.payloads, item.publisher, item.request - item.first
         number, notified = first, 0
@@ -453,7 +405,7 @@ class Subscriber:
         del feed.items[item.first]
         return True
 
-    def _allowed(self, topic: Topic, feed: _Feed, item: _Item) -> bool:
+    def _allowed(self, topic: Topic, feed: Feed, item: Item) -> bool:
         feeds, local = self.feeds, self.hold.local
         if item.missing is None:
             return False
@@ -461,8 +413,9 @@ class Subscriber:
             if x in feeds:
                 return False
         for x, number in item.entries.items():
-            if x in local:
-                if local[x] < number and x != topic:
+            reached = local.get(x)
+            if reached is not None:
+                if reached < number and x != topic:
                     self._sleep(topic, x, number)
                     return False
             elif x in feeds:
@@ -476,14 +429,15 @@ class Subscriber:
     def _sleep(self, topic: Topic, awaited: Topic, number: int) -> None:
         self.hold.sleep(topic, awaited, number)
         feed = self.feeds[awaited]
-        feed.mark = max(feed.mark, number)  # it exists, so it may be asked for
+        if number > feed.mark:  # it exists, so it may be asked for
+            feed.mark = number
 
-    def _skip(self, feed: _Feed, key: tuple[Address, int], number: int) -> None:
+    def _skip(self, feed: Feed, key: tuple[Address, int], number: int) -> None:
         feed.skipped[key] = number
         if len(feed.skipped) > self.config.buffer_max:
             del feed.skipped[next(iter(feed.skipped))]
 
-    def _late(self, topic: Topic, feed: _Feed, key: tuple[Address, int], event: Event, out: list[Effect]) -> None:
+    def _late(self, topic: Topic, feed: Feed, key: tuple[Address, int], event: Event, out: list[Effect]) -> None:
         """Its number has gone by without it, so it can only be told apart; a mere repetition is dropped."""
         number = feed.skipped.pop(key, 0)
         if number and not feed.muted:
@@ -537,7 +491,7 @@ class Subscriber:
 
     # Deadlines.
 
-    def _waits(self, topic: Topic, feed: _Feed) -> bool:
+    def _waits(self, topic: Topic, feed: Feed) -> bool:
         return bool(feed.payloads or feed.items or feed.mark > self.hold.local[topic])
 
     def fired(self, key: str, now: Micros, out: list[Effect]) -> None:
@@ -565,7 +519,7 @@ class Subscriber:
             if self.open:
                 self._set("ask", self.config.ask_us, now, out)
 
-    def _check_wait(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
+    def _check_wait(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
         while self._gives_up(topic, feed, now, out):
             self.hold.wake(topic)
             self._examine_due(now, out)
@@ -592,7 +546,7 @@ class Subscriber:
             feed.stalled = True
             out.append(Deliver(Stalled(topic, feed.waiting_since, reason)))
 
-    def _unknown(self, feed: _Feed, number: int) -> list[int]:
+    def _unknown(self, feed: Feed, number: int) -> list[int]:
         """Numbers from the head on that exist and whose timestamps we lack: asked for together, they wait together."""
         unknown: list[int] = []
         while number <= feed.mark and len(unknown) < ASKS_MAX:
@@ -602,10 +556,10 @@ class Subscriber:
             number = number + 1 if item is None else item.last + 1
         return unknown
 
-    def _head(self, topic: Topic, feed: _Feed) -> _Item | None:
+    def _head(self, topic: Topic, feed: Feed) -> Item | None:
         return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
 
-    def _gives_up(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> bool:
+    def _gives_up(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> bool:
         """Skips the payloads the head has waited for long enough, all of its run at once, and says so."""
         item = self._head(topic, feed)
         if item is None or now - item.since < self.config.payload_wait_us or item.missing is None:
@@ -621,7 +575,7 @@ class Subscriber:
             out.append(Deliver(Gap(topic, number, last - 1, "its payload did not come in time")))
         return last > number
 
-    def _ask_for_payloads(self, topic: Topic, feed: _Feed, now: Micros, out: list[Effect]) -> None:
+    def _ask_for_payloads(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
         """Payloads nobody has numbered: ask for the oldest, forget the very old."""
         asked = False
         for key, (_, since) in list(feed.payloads.items()):
@@ -647,7 +601,7 @@ class Subscriber:
             return
         if run is None:
             return
-        for one in _singles(run):
+        for one in singles(run):
             if one.first <= self.hold.local[topic]:  # from before our time, or a repetition
                 feed.payloads.pop((one.publisher, one.request), None)
         if message.fate == "void":
