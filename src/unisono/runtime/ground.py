@@ -94,7 +94,8 @@ class Ground:
         name = self._names.name_of(topic)
         if name is None:
             self.counters.nameless += 1
-            self._confirmed(1)  # there is nobody to hear it, and the count of confirmations must stay right
+            # There is nobody to hear it, and the count of confirmations must stay right.
+            asyncio.get_running_loop().call_soon(self._confirmed, 1)
             return
         if type(message) is Payloads:
             self._items += [to_item(name, payload, False) for payload in message.items]

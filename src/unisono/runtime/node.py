@@ -34,6 +34,7 @@ from unisono.runtime.brokers import (
     nats_options,
     open_patiently,
 )
+from unisono.runtime.bundle import Bundle
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
 from unisono.runtime.dialect import publisher_on
@@ -134,6 +135,7 @@ class Node:
             client_context(deployment.security, base),
         )
         self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self._bundle = Bundle(self.ground.broadcast, self._broadcasts_done)
 
     # life
 
@@ -354,7 +356,7 @@ class Node:
     def broadcast(self, effect: Broadcast) -> None:
         if self._journal is not None and self.config.journal == "all":
             self._note_numbers(effect.topic, effect.message)
-        self.ground.broadcast(effect.topic, effect.message, effect.control)
+        self._bundle.add(effect)
 
     def _note_numbers(self, topic: Topic, message: Any) -> None:
         match message:
@@ -390,6 +392,7 @@ class Node:
         self._note(Record("refuse", self._clock.now(), who=self.me, note=reason))
 
     def end_turn(self) -> None:
+        self._bundle.end_turn()
         self.ground.end_turn()
         if self._journal is not None:
             self._journal.flush()
@@ -403,6 +406,9 @@ class Node:
     # the broker
 
     def _confirmed(self, count: int) -> None:
+        self._bundle.confirmed(count)
+
+    def _broadcasts_done(self, count: int) -> None:
         assert self.host is not None
         self.host.post(BroadcastsDone(count))
 

@@ -11,29 +11,38 @@ ID = "Unisono-Id"
 CONTROL = f"{RESERVED}.ctl."
 _START = "NATS/1.0\r\n"
 _END = b"\r\n\r\n"
-_MESSAGE_ID = b"Nats-Msg-Id: "
+_MESSAGE_ID = b"\r\nNats-Msg-Id:"
 _DIGITS_MAX = 20
 _NAMES_MAX = 10_000
 
 _names: dict[bytes, str] = {}
-"""Publishers seen, by all of the head that comes before the request: the same str object for each of their items."""
+"""Publishers seen, by all of the head before the request: the same str object for each of their items."""
 
 
 def encode(items: list[Item]) -> bytes:
     """PUB or HPUB commands. Names and headers were checked by the outbox."""
     parts: list[bytes] = []
+    subject = before = b""
+    topic: str | None = None
+    publisher: str | None = None
     for item in items:
         payload = item.payload
-        subject = CONTROL + item.topic if item.control else item.topic
+        # Items come in rows of one topic and one publisher.
+        if item.topic is not topic or item.control:
+            topic = None if item.control else item.topic
+            subject = (CONTROL + item.topic if item.control else item.topic).encode()
         if not item.publisher and item.headers is None:
-            parts += (b"PUB %b %d\r\n" % (subject.encode(), len(payload)), payload, b"\r\n")
+            parts.append(b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload))
             continue
         if item.headers is None:
-            head = f"{_START}{ID}: {item.publisher} {item.request}\r\n\r\n".encode()
+            if item.publisher is not publisher:
+                publisher = item.publisher
+                before = f"{_START}{ID}: {publisher} ".encode()
+            head = b"%b%d\r\n\r\n" % (before, item.request)
         else:
             head = header_block(item)
         size = len(head)
-        parts.append(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject.encode(), size, size + len(payload), head, payload))
+        parts.append(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, size, size + len(payload), head, payload))
     return b"".join(parts)
 
 
@@ -51,15 +60,14 @@ def decode(topic: str, control: bool, head: bytes, payload: bytes, position: int
     """An item from what came. An identification that is none makes the item foreign."""
     if not head:
         return Item(topic, payload, "", 0, control, None, position)
-    # Nearly all items have no other header (but JetStream's), and come from a publisher seen before.
-    end = head.find(_MESSAGE_ID) - 2
-    if end < 0 or head.count(b"\r\n") != 4:
-        end = len(head) - 4
-    until = head.rfind(b" ", 0, end) + 1
-    name = _names.get(head[:until])
+    # Nearly all items come from a publisher seen before and have no other header, but for JetStream's.
+    before, _, digits = head.rpartition(b" ")
+    if before.endswith(_MESSAGE_ID):
+        before, _, digits = before.removesuffix(_MESSAGE_ID).rpartition(b" ")
+    name = _names.get(before)
     if name is not None:
-        digits = head[until:end]
-        if digits.isdigit() and len(digits) <= _DIGITS_MAX and head.endswith(_END):
+        digits = digits.removesuffix(_END)
+        if digits.isdigit() and len(digits) <= _DIGITS_MAX:
             return Item(topic, payload, name, int(digits), control, None, position)
     publisher, request, headers = _parse(head)
     return Item(topic, payload, publisher, request, control, headers, position)
@@ -78,7 +86,7 @@ def _parse(head: bytes) -> tuple[str, int, dict[str, str] | None]:
             if who and digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX:
                 if len(_names) >= _NAMES_MAX:
                     _names.clear()
-                key = f"{_START}{ID}: {who} ".encode()
+                key = f"{_START}{ID}: {who}".encode()
                 publisher, request = _names.setdefault(key, who), int(digits)
         elif not name.startswith("Nats-"):
             headers[name] = value
