@@ -5,6 +5,9 @@ goes on behind the last durable number of every topic, and what was published me
 disk work of the writer happens on one thread, in order; reading for clients on another. Only sealed rows are offered.
 """
 
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
@@ -15,12 +18,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from unisono.archive.reader import Archive
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
-from unisono.errors import DataLossError, MisuseError, TransportError, UnisonoError
+from unisono.errors import MisuseError, TransportError, UnisonoError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.promise import Promise
@@ -166,17 +170,18 @@ class Archivist:
                 stream.on_joined = self._answer_followers
                 bases: dict[str, None] = {}
                 self._answer_followers()
-                await self._append([], self._heads(stream, bases, known), self._heard_upto())
+                await self._append([], self._heads(stream, bases, known))
                 async for batch in stream.batches(BATCH):
-                    # No await between taking the batch and reading the numbers: they belong together.
-                    await self._append(batch, self._heads(stream, bases, known), self._heard_upto())
+                    await self._append(batch, self._heads(stream, bases, known))
         finally:
             self._session = self._stream = None
             await session.close()
 
     def _heads(self, stream: Stream, bases: dict[str, None], known: dict[str, int]) -> list[tuple[str, int, int]]:
         """Topics whose subscription has just begun behind what we have: (name, first and last number we lack)."""
-        heads = []
+        heads: list[tuple[str, int, int]] = []
+        if len(bases) == len(stream.bases):
+            return heads
         for name, base in stream.bases.items():
             if name not in bases:
                 bases[name] = None
@@ -185,7 +190,10 @@ class Archivist:
         return heads
 
     def _heard_upto(self) -> dict[str, int] | None:
-        """Per topic the last number processed, if everything processed has been taken out of the stream."""
+        """Per topic the last number processed, if everything processed is on its way to the disk.
+
+        Numbers that never were an event have no row: without this a replay that needs them would wait for ever.
+        """
         stream, session = self._stream, self._session
         if stream is None or session is None or stream.waiting or stream.host is None:
             return None
@@ -194,12 +202,10 @@ class Archivist:
         local = machine.subscriber.hold.local
         return {name: local[topic] for name, topic in stream.topics.items() if topic in local}
 
-    async def _append(
-        self, batch: list[Notification], heads: list[tuple[str, int, int]], numbers: dict[str, int] | None
-    ) -> None:
+    async def _append(self, batch: list[Notification], heads: list[tuple[str, int, int]]) -> None:
         if batch or heads:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._disk, self._write, batch, heads, numbers)
+            await loop.run_in_executor(self._disk, self._write, batch, heads)
 
     def _answer_followers(self) -> None:
         waiting, self._followers = self._followers, []
@@ -247,21 +253,13 @@ class Archivist:
                 self._writer = None
             raise
 
-    def _write(
-        self, batch: list[Notification], heads: list[tuple[str, int, int]], numbers: dict[str, int] | None
-    ) -> None:
+    def _write(self, batch: list[Notification], heads: list[tuple[str, int, int]]) -> None:
         with self._writing() as writer:
             if writer is None:
                 raise TransportError(f"the archive in {self.directory} is not open")
-            writer.append(self._rows(writer.last, batch, heads, numbers), self._clock.now())
+            writer.append(self._rows(writer.last, batch, heads), self._clock.now())
 
-    def _rows(
-        self,
-        seq: int,
-        batch: list[Notification],
-        heads: list[tuple[str, int, int]],
-        numbers: dict[str, int] | None,
-    ) -> list[ArchivedEvent]:
+    def _rows(self, seq: int, batch: list[Notification], heads: list[tuple[str, int, int]]) -> list[ArchivedEvent]:
         now = self._clock.now()
         rows: list[ArchivedEvent] = []
         for topic, first, last in heads:
@@ -276,8 +274,6 @@ class Archivist:
             elif item.late:
                 self.counters.late += 1
         self._appended.update({row.topic: row.number for row in rows})
-        if numbers is not None:
-            self._appended.update(numbers)
         self.counters.rows += len(rows)
         self.counters.appends += 1
         self.counters.gaps += sum(GAP in row.headers for row in rows)
@@ -330,7 +326,10 @@ class Archivist:
         if len(self._asked) >= ASKED_MAX or (message.client, message.request) in self._asked:
             return
         self._asked[message.client, message.request] = None
-        if isinstance(message, Fetch) and message.seal:
+        is_wanted = (
+            message.seal if isinstance(message, Fetch) else self._cut.numbers.get(message.topic, 0) < message.number
+        )
+        if is_wanted:
             loop.run_in_executor(self._disk, self._seal, self._heard_upto())
         self.counters.answers += 1
         task = loop.run_in_executor(self._reading, self._answer, message)
@@ -352,10 +351,15 @@ class Archivist:
         return self._fetch(message) if isinstance(message, Fetch) else self._locate(message)
 
     def _locate(self, message: Locate) -> Located:
-        try:
-            return Located(message.request, Archive(self.directory).locate(message.topic, message.number))
-        except (MisuseError, DataLossError):
-            return Located(message.request, 0)
+        archive, topic, number = Archive(self.directory), message.topic, message.number
+        covers = self._cut.numbers.get(topic, 0)
+        for segment in reversed(archive.manifest().segments):
+            if topic not in segment.numbers or segment.numbers[topic][0] > number:
+                continue
+            for batch in archive.read(segment.first - 1, segment.last, (topic,)):
+                below = batch.filter(pc.less_equal(batch.column("number"), number))
+                return Located(message.request, below.column("seq")[-1].as_py(), covers)
+        return Located(message.request, 0, covers)
 
     def _fetch(self, message: Fetch) -> Fetched:
         archive, cut = Archive(self.directory), self._cut

@@ -54,7 +54,7 @@ class Fetched(Struct, frozen=True, tag=True):
 
 
 class Locate(Struct, frozen=True, tag=True):
-    """Which row is number `number` of a topic?"""
+    """Which row is number `number` of a topic, or the last one before it if that never was an event?"""
 
     client: Address
     request: int
@@ -63,10 +63,11 @@ class Locate(Struct, frozen=True, tag=True):
 
 
 class Located(Struct, frozen=True, tag=True):
-    """The answer to Locate; 0 if the archive does not have it."""
+    """The answer to Locate; 0 if the archive does not have it. `covers`: the last number of the topic it offers."""
 
     request: int
     seq: int
+    covers: int
 
 
 class Follow(Struct, frozen=True, tag=True):

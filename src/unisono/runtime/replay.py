@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from unisono.errors import DataLossError, MisuseError, TransportError
+from unisono.errors import DataLossError, TransportError
 from unisono.machine import Gap, Heard, Stalled
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
@@ -62,13 +62,14 @@ class ArchiveClient:
             raise TransportError(f"archive {self.node}: {reason}")
         return answer
 
-    async def locate(self, topic: str, number: int) -> int:
-        """The archive's row of one event; raises MisuseError if it has none."""
+    async def locate(self, topic: str, number: int) -> Located:
+        """Where a number of a topic is in the archive's order."""
         request, future = self._new()
         answer = await self._ask(request, Locate(self._session.address, request, topic, number), future)
-        if not isinstance(answer, Located) or not answer.seq:
-            raise MisuseError(f"number {number} of {topic} is not in the archive")
-        return answer.seq
+        if not isinstance(answer, Located):
+            reason = answer.reason if isinstance(answer, NotFetched) else "an answer to another question"
+            raise TransportError(f"archive {self.node}: {reason}")
+        return answer
 
     async def follow(self, topics: tuple[str, ...]) -> None:
         """Returns when the archive hears these topics, or can not be asked: then it will say what it lacks."""
@@ -118,6 +119,9 @@ class Replay:
         self._stream, self._archive, self._held_max = stream, archive, held_max
         self._piece = max(1, held_max // 2)
         self._at = dict(above)
+        # Topics that a start position says nothing of begin at its cut: what they said before would come too late.
+        self._behind = 0
+        self._skipped: dict[str, int] = {}
         self._held: deque[tuple[str, Heard | Gap]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -155,10 +159,13 @@ class Replay:
             self._stream.fail(TransportError(f"the replay broke: {error!r}"))
 
     async def _read(self) -> None:
-        after, stalled, seal = -1, False, False
+        after, stalled, seal, is_placed = -1, False, False, False
         while True:
             topics = tuple(self._stream.topics)
             try:
+                if not is_placed:
+                    self._behind = await self._cut(topics)
+                    is_placed = True
                 answer = await self._archive.fetch(after, topics, self._at, seal)
             except TransportError as error:
                 if not stalled:
@@ -183,12 +190,29 @@ class Replay:
                 seal = True
                 await asyncio.sleep(POLL_S)
 
+    async def _cut(self, topics: tuple[str, ...]) -> int:
+        """The archive's row behind which the start position stands, if there are topics it does not know."""
+        if not self._at or all(topic in self._at for topic in topics):
+            return 0
+        row = 0
+        for topic, number in self._at.items():
+            while (found := await self._archive.locate(topic, number)).covers < number:
+                await asyncio.sleep(POLL_S)
+            row = max(row, found.seq)
+        return row
+
     def _deliver(self, row: Row) -> None:
         number = self._at.get(row.topic, 0)
         topic = self._stream.topics.get(row.topic)
         if row.number <= number or topic is None:
             return
         self._at[row.topic] = row.number
+        if row.seq <= self._behind:
+            self._skipped[row.topic] = row.number
+            return
+        if self._skipped:
+            self._stream.skip_to(self._skipped)
+            self._skipped = {}
         if GAP in row.headers:
             first = max(int(row.headers[GAP]), number + 1)
             self._stream.pass_on(row.topic, Gap(topic, first, row.number, row.payload.decode()))

@@ -106,6 +106,22 @@ def test_a_subscriber_that_comes_back_goes_on_behind_its_position(tmp_path: Path
     play(tmp_path, story)
 
 
+def test_topics_that_a_position_does_not_know_begin_at_its_cut(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        async with session.subscribe("a") as stream:
+            await publish(session, 0, 10)  # five on each topic
+            position = (await take(stream, 5))[-1].position
+        await publish(session, 10, 4)
+        async with session.subscribe("a", "b", start=position) as stream:
+            found = await take(stream, 5)
+            # 9, on b, was published behind the last event of the position; 1, 3, 5 and 7 before it.
+            assert [event.data for event in found] == [9, 10, 11, 12, 13]
+        async with session.subscribe("a", "b", start=found[1].position) as stream:
+            assert [event.data for event in await take(stream, 3)] == [11, 12, 13]
+
+    play(tmp_path, story)
+
+
 def test_a_topic_born_by_its_first_event_is_archived_from_that_event_on(tmp_path: Path) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         for number in range(5):
