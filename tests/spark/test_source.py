@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from tests.archive.test_archive import rows
+from tests.spark.queries import finish
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.errors import DataLossError, MisuseError
@@ -125,15 +126,7 @@ def test_a_restarted_stream_writes_every_row_once(spark: SparkSession, archive: 
 
     def run() -> None:
         stream = spark.readStream.format("unisono").option("maxRowsPerTrigger", "40").load(str(archive))
-        query = (
-            stream.writeStream.format("parquet")
-            .option("path", out)
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        assert query.exception() is None
+        finish(stream.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint))
 
     run()
     fill(archive, 101, 50)
@@ -145,11 +138,5 @@ def test_a_restarted_stream_writes_every_row_once(spark: SparkSession, archive: 
 def test_a_stream_over_lost_rows_fails_with_their_numbers(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
     drop_upto(archive, 1)
     stream = spark.readStream.format("unisono").option("startingSeq", "5").load(str(archive))
-    query = (
-        stream.writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
     with pytest.raises(StreamingQueryException, match="rows 5 to 90 were removed by retention"):
-        query.awaitTermination()
+        finish(stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")))

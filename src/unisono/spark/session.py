@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -39,6 +40,24 @@ def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession
         )
         .getOrCreate()
     )
+
+
+def cpu_seconds() -> float:
+    """CPU used so far by this process and all that it has started: the JVM and its Python workers. Linux."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            ticks[int(entry.name)] = sum(map(int, fields[11:15]))  # its own, and those of its ended children
+    mine = [os.getpid()]
+    for pid in mine:  # grows while it is walked
+        mine += children.get(pid, [])
+    return sum(ticks[pid] for pid in mine) / os.sysconf("SC_CLK_TCK")
 
 
 def session_on(where: str, name: str) -> SparkSession:

@@ -18,6 +18,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -39,6 +41,7 @@ from pyspark.sql.types import StructType
 from unisono.archive.reader import Archive
 from unisono.archive.schema import SCHEMA
 from unisono.errors import DataLossError, MisuseError
+from unisono.spark.sink import BatchWriter, SinkOptions, StreamWriter
 
 OFFSET_VERSION = 1
 ROWS: StructType = from_arrow_schema(SCHEMA)
@@ -256,3 +259,11 @@ class UnisonoDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(Options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamWriter(SinkOptions(self.options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise MisuseError("what was published stays published: use mode append")
+        return BatchWriter(SinkOptions(self.options, schema))

@@ -1,0 +1,164 @@
+"""The sink: every row once, for ever, in the order of its sequence, whatever fails and whenever it is tried again."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+import unisono
+from tests.runtime.test_cluster import free_ports
+from tests.spark.faulty import FAULTS, Faulty
+from tests.spark.queries import finish
+from tests.spark.test_source import fill
+from unisono.errors import MisuseError
+from unisono.model.deployment import Deployment, NodeSpec
+from unisono.runtime.node import Node, NodeConfig
+from unisono.spark.sink import SinkOptions, collect, rows_of
+
+SCHEMA = StructType().add("seq", "long").add("topic", "string").add("payload", "binary")
+
+
+class NodeThread:
+    """A node with the embedded broker, on loopback, in a thread of its own. It forgets absent clients at once."""
+
+    def __init__(self, directory: Path) -> None:
+        (port,) = free_ports(1)
+        spec = NodeSpec("n", listen=f"127.0.0.1:{port}", roles=("sequencer", "broker"), data="data")
+        self.deployment = Deployment(1, "sink", nodes=(spec,))
+        self.url = f"unisono://127.0.0.1:{port}"
+        self._directory = directory
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.start()
+
+    def start(self) -> None:
+        async def make() -> Node:
+            node = Node(self.deployment, "n", self._directory, NodeConfig(client_lease_s=0.0))
+            await node.start()
+            return node
+
+        self._node = asyncio.run_coroutine_threadsafe(make(), self._loop).result(30)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._node.stop(), self._loop).result(30)
+
+    def end(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeThread]:
+    running = NodeThread(tmp_path)
+    yield running
+    running.end()
+
+
+def batch(*rows: tuple[int, str]) -> pa.RecordBatch:
+    seqs, topics = zip(*rows)
+    payloads = [f"{seq}".encode() for seq in seqs]
+    return pa.record_batch({"seq": pa.array(seqs, pa.int64()), "topic": list(topics), "payload": payloads})
+
+
+def options(**raw: str) -> SinkOptions:
+    return SinkOptions({"url": "unisono://127.0.0.1:1", "publisher": "p", **raw}, SCHEMA)
+
+
+def test_rows_of_all_partitions_go_out_in_one_order() -> None:
+    parts = [collect(iter([batch((9, "a"), (2, "b"))])), None, collect(iter([])), collect(iter([batch((5, "a"))]))]
+    assert [(row.request, row.topic, row.payload) for row in rows_of(parts, None)] == [
+        (2, "b", b"2"),
+        (5, "a", b"5"),
+        (9, "a", b"9"),
+    ]
+
+
+def test_a_sequence_used_twice_is_refused_because_the_second_would_be_lost() -> None:
+    with pytest.raises(MisuseError, match="two rows for a have seq 5"):
+        rows_of([collect(iter([batch((5, "a"), (5, "b"), (5, "a"))]))], None)
+    with pytest.raises(MisuseError, match="seq 0"):
+        rows_of([collect(iter([batch((0, "a"))]))], None)
+
+
+@pytest.mark.parametrize(
+    ("raw", "schema", "problem"),
+    [
+        ({"url": "u"}, SCHEMA, "needs the option publisher"),
+        ({"url": "u", "publisher": "p", "colour": "red"}, SCHEMA, "unknown option 'colour'"),
+        ({"url": "u", "publisher": "p"}, StructType().add("seq", "long"), "no column payload, topic"),
+        ({"url": "u", "publisher": "p"}, StructType(SCHEMA.fields).add("x", "long"), "column x is not published"),
+        ({"url": "u", "publisher": "p", "timeoutSeconds": "soon"}, SCHEMA, "timeoutSeconds"),
+    ],
+)
+def test_a_wrong_sink_option_or_column_is_named(raw: dict[str, str], schema: StructType, problem: str) -> None:
+    with pytest.raises(MisuseError, match=problem):
+        SinkOptions(raw, schema)
+
+
+def run(frame: DataFrame, kind: str, checkpoint: Path, url: str, **more: str) -> None:
+    options = {"url": url, "publisher": "spark", "checkpointLocation": str(checkpoint), **more}
+    finish(frame.writeStream.format(kind).options(**options))
+
+
+def test_whatever_fails_the_republished_topics_have_every_event_once_in_order(
+    spark: SparkSession, node: NodeThread, tmp_path: Path
+) -> None:
+    """The matrix: the query dies at each place in turn and is started again; the node restarts in between; at the end
+    everything is played once more from an empty checkpoint, as if all memory of Spark's were lost."""
+    archive, marks = tmp_path / "archive", tmp_path / "marks"
+    fill(archive, 1, 100)
+    marks.mkdir()
+    spark.dataSource.register(Faulty)
+    frame = (
+        spark.readStream.format("unisono")
+        .option("maxRowsPerTrigger", "30")
+        .option("minPartitions", "3")
+        .load(str(archive))
+        .where("seq % 7 != 0")
+        .selectExpr("seq", "concat('again.', topic) AS topic", "payload")
+    )
+    topics = ("again.trades", "again.quotes")
+    with (
+        unisono.connect_sync(node.url) as session,
+        session.subscribe(*topics) as stream,
+        session.subscribe(*topics),  # topics that two subscribers share are ordered against each other
+    ):
+        for fault in FAULTS:
+            (marks / fault).touch()
+            with pytest.raises(StreamingQueryException, match=f"died {fault}"):
+                run(frame, "faulty", tmp_path / "checkpoint", node.url, marks=str(marks))
+        run(frame, "faulty", tmp_path / "checkpoint", node.url, marks=str(marks))
+        wanted = [seq for seq in range(1, 101) if seq % 7]
+        heard = stream.take(len(wanted), timeout=20)
+        node.stop()
+        node.start()
+        fill(archive, 101, 10)
+        run(frame, "unisono", tmp_path / "another checkpoint", node.url)
+        heard += stream.take(9, timeout=20)
+    assert all(event.gap is None for event in heard)
+    assert [int(event.id.rpartition(":")[2]) for event in heard] == [*wanted, *(s for s in range(101, 111) if s % 7)]
+    assert {event.topic for event in heard} == {"again.trades", "again.quotes"}
+
+
+def test_a_sink_whose_node_is_away_fails_and_says_so(spark: SparkSession, node: NodeThread, tmp_path: Path) -> None:
+    node.stop()
+    frame = spark.createDataFrame([(1, "a", b"x")], "seq BIGINT, topic STRING, payload BINARY")
+    writer = frame.write.format("unisono").mode("append").option("url", node.url).option("publisher", "batch")
+    with pytest.raises(Exception, match="no node answers"):
+        writer.option("timeoutSeconds", "1").save()
+    node.start()
+    with unisono.connect_sync(node.url) as session, session.subscribe("a") as stream:
+        for _ in range(2):
+            writer.option("timeoutSeconds", "20").save()
+        frame.selectExpr("seq + 1 AS seq", "topic", "payload").write.format("unisono").mode("append").option(
+            "url", node.url
+        ).option("publisher", "batch").save()
+        assert [event.number for event in stream.take(2, timeout=20)] == [1, 2]
