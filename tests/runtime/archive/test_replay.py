@@ -1,6 +1,7 @@
 """Replay: the archive first, then live, without a seam; holes are filled before anything later is delivered."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -242,6 +243,30 @@ def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp
         archive = Archive(tmp_path / "data" / "shelf" / "archive")
         rows = [row for batch in archive.read(0, archive.bounds()[1]) for row in to_events(batch)]
         assert [f"{row.publisher}:{row.publisher_seq}" for row in rows if GAP not in row.headers] == seen
+
+    play(tmp_path, story)
+
+
+def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        count, dice = 1500, random.Random(5)
+
+        async def load() -> None:
+            publishers = [await session.publisher(topic) for topic in ("a", "b")]
+            for number in range(count):
+                await publishers[dice.randrange(2)].send(number)
+                if number % 20 == 0:
+                    await asyncio.sleep(0.005)
+
+        async def replayed(delay_s: float, buffer: int) -> list[object]:
+            await asyncio.sleep(delay_s)
+            async with session.subscribe("b", "a", start="earliest", buffer=buffer) as stream:
+                return [event.id for event in await take(stream, count)]
+
+        async with session.subscribe("a", "b") as live:
+            found = await asyncio.gather(load(), *(replayed(0.05 * i, 2000 >> i) for i in range(4)))
+            seen = [event.id for event in await take(live, count)]
+            assert found[1:] == [seen] * 4
 
     play(tmp_path, story)
 
