@@ -14,7 +14,7 @@ class Item:
     def __init__(self, run: Run, now: Micros) -> None:
         self.since = now  # when we first knew of it: its deadlines run from here
         self.first = run.first
-        self.last = run.last
+        self.last = run.first + run.count - 1
         self.publisher = run.publisher
         self.request = run.request
         self.entries: Entries = run.entries  # shared with the message: never changed in place

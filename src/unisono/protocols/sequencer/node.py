@@ -354,7 +354,8 @@ class TopicManager:
 
     def _mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         self._marking[topic] = self.config.mark_repeats
-        self._set("marks", Micros(now + self.config.mark_us), out)
+        if "marks" not in self._timers:
+            self._set("marks", Micros(now + self.config.mark_us), out)
 
     def _answer_again(self, home: HostedTopic, publisher: Address, item: Wanted, out: list[Effect]) -> None:
         """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""

@@ -327,7 +327,7 @@ class Subscriber:
         if item.entries is not run.entries:
             item.entries = {**item.entries, **run.entries}
         if missing is not None and item.missing is None:
-            item.missing = {x: None for x in missing if x not in item.settled}
+            item.missing = {x: None for x in missing if x not in item.settled} if missing else {}
         for x in settled:
             if item.missing is None:
                 item.settled[x] = None
@@ -377,16 +377,16 @@ class Subscriber:
 
     def _deliver_run(self, topic: Topic, feed: Feed, item: Item, first: int, out: list[Effect]) -> bool:
         """Processes the numbers of an allowed run from `first` on; tells whether it came to its end."""
-        payloads, publisher, offset = feed.payloads, item.publisher, item.request - item.first
-        number, notified = first, 0
-        while number <= item.last:
-            payload = payloads.pop((publisher, offset + number), None)
+        pop, publisher, offset = feed.payloads.pop, item.publisher, item.request - item.first
+        number, last, muted, notified = first, item.last, feed.muted, 0
+        while number <= last:
+            payload = pop((publisher, offset + number), None)
             if payload is None:
                 if not item.void and number not in feed.lost:
                     break
                 feed.lost.pop(number, None)
                 self._skip(feed, (publisher, offset + number), number)
-            elif not feed.muted:
+            elif not muted:
                 out.append(Deliver(Heard(topic, payload[0], False, number)))
                 notified = number
             number += 1
@@ -399,7 +399,7 @@ class Subscriber:
             if self.patience is not None:
                 for processed in range(first, number):
                     self.patience.discard(topic, processed)
-        if number <= item.last:
+        if number <= last:
             feed.awaited = (publisher, offset + number)
             return False
         del feed.items[item.first]
