@@ -69,4 +69,8 @@ def test_where_interest_is_everywhere_placement_pays_and_the_bound_holds() -> No
 
 def test_the_sweep_goes_from_none_to_all() -> None:
     rows = run(Options("B5", "sweep", **(SMALL | {"events": 10, "subscribers": 1})))
-    assert [(row.setting["remote"], row.setting["scheme"]) for row in rows] == list(product(SWEEP, SWEPT))
+    swept, worst = rows[: -len(SWEPT)], rows[-len(SWEPT) :]
+    assert [(row.setting["remote"], row.setting["scheme"]) for row in swept] == list(product(SWEEP, SWEPT))
+    for row in worst:
+        ratios = {r.setting["remote"]: r.ours["ratio"] for r in swept if r.setting["scheme"] == row.setting["scheme"]}
+        assert ratios[row.ours["at_remote"]] == row.ours["ratio"] == max(ratios.values())

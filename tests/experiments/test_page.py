@@ -1,0 +1,98 @@
+"""The page of experiments shows every experiment, and no number that is not in a result file."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from unisono.experiments import EXPERIMENTS, Outcome, Row
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "experiments.md"
+
+
+def rows_of(name: str, folder: str = "experiments") -> list[Row]:
+    return msgspec.json.decode((ROOT / folder / f"{name}.json").read_bytes(), type=Outcome).rows
+
+
+def short(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.0f}"
+
+
+def stuck(row: Row) -> str:
+    return f" ({row.ours['stuck']:.0%} stuck)" if row.ours["stuck"] else ""
+
+
+def line(*cells: object) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def sizes() -> list[str]:
+    found = []
+    for row in rows_of("sequencer/timestamp-size"):
+        o = row.ours
+        paper = f"{row.paper['mean_size']:g}" if row.paper else ""
+        full, delta = (f"{o[f'{e}_entries']} / {o[f'{e}_bytes']}" for e in ("full", "delta"))
+        found.append(
+            line(row.setting["shape"], o["mean_size"], paper, o["std_size"], f"{o['max_size']:g}", full, delta)
+        )
+    return found
+
+
+def table() -> list[str]:
+    """A line per scheme, a column per sites and interest; a last line with the bounds."""
+    cells: dict[str, list[str]] = {}
+    for row in rows_of("sequencer/wan-latency"):
+        if row.setting["interest"] not in ("geo", "spray"):
+            continue
+        cells.setdefault(str(row.setting["scheme"]), []).append(short(row.ours["ratio"]) + stuck(row))
+        if row.setting["scheme"] == "direct, unordered":
+            bound = short(row.ours["bound"]) if "bound" in row.ours else ""
+            cells.setdefault("lower bound", []).append(bound)
+    bounds = cells.pop("lower bound")
+    return [line(scheme, *found) for scheme, found in cells.items()] + [line("lower bound", *bounds)]
+
+
+def crowded() -> list[str]:
+    """The same, many people a site: B10 geo."""
+    rows = rows_of("sequencer/wan-latency", "experiments/crowded")
+    return [
+        line(row.setting["scheme"], short(row.ours["ratio"]) + stuck(row), short(row.ours["one_site_ratio"]))
+        for row in rows
+    ]
+
+
+def one_site() -> list[str]:
+    found: dict[str, list[str]] = {}
+    for row in rows_of("sequencer/wan-latency"):
+        if row.setting["interest"] == "geo" and "early" in str(row.setting["scheme"]):
+            found.setdefault(str(row.setting["scheme"]), []).append(short(row.ours["one_site_ratio"]))
+    return [line(scheme, *cells) for scheme, cells in found.items()]
+
+
+def sweep() -> list[str]:
+    cells: dict[str, list[str]] = {}
+    shares: dict[str, None] = {}
+    for row in rows_of("sequencer/wan-latency"):
+        if "remote" in row.setting:
+            shares[f"{row.setting['remote']:.0%}"] = None
+            cells.setdefault(str(row.setting["scheme"]), []).append(short(row.ours["ratio"]))
+    return [line("remote", *shares)] + [line(scheme, *found) for scheme, found in cells.items()]
+
+
+def change() -> list[str]:
+    cells: dict[str, list[str]] = {}
+    for row in rows_of("sequencer/popularity-change"):
+        cells.setdefault(str(row.setting["ranking"]), []).append(short(row.ours["ratio"]))
+    return [line(ranking, *found) for ranking, found in cells.items()]
+
+
+def test_every_experiment_is_on_the_page() -> None:
+    listed = re.findall(r"^\| `([a-z]+/[a-z-]+)` \|", PAGE.read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == sorted(EXPERIMENTS)
+
+
+def test_tables_are_the_result_files() -> None:
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    wanted = [*sizes(), *table(), *one_site(), *crowded(), *sweep(), *change()]
+    assert [found for found in wanted if found not in page] == []
