@@ -59,6 +59,8 @@ class Takeovers(Run):
             async with asyncio.timeout(60 + 40 * self.plan.faults):
                 await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
                 publishers = [self._start_publisher(number) for number in (1, 2)]
+                while not all(self._has_published(number) for number in (1, 2)):
+                    await asyncio.sleep(0.05)
                 for _ in range(self.plan.faults):
                     await asyncio.sleep(self.dice.uniform(0.2, 0.6))
                     await self.fault()
@@ -98,6 +100,9 @@ class Takeovers(Run):
         options = ("--standby",) if standby else ()
         (self.directory / f"{name}.log").unlink(missing_ok=True)
         self._start(name, "-c", main, "node", str(self.file), node, "--journal", "all", "--verbose", *options)
+
+    def _has_published(self, number: int) -> bool:
+        return any(b'"publish"' in path.read_bytes() for path in (self.journals / f"p{number}").glob("*.jsonl"))
 
     def _listens(self, name: str) -> bool:
         process, log = self.processes.get(name), self.directory / f"{name}.log"

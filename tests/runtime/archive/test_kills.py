@@ -122,7 +122,7 @@ def test_an_archive_that_is_killed_loses_nothing_it_offered(tmp_path: Path) -> N
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(5))
 def test_an_archive_that_is_killed_often_loses_nothing_it_offered(tmp_path: Path, seed: int) -> None:
-    asyncio.run(kill_and_replay(tmp_path, kills=20, seed=seed))
+    asyncio.run(kill_and_replay(tmp_path, kills=10, seed=seed))
 
 
 def test_a_named_subscriber_that_was_away_gets_what_it_missed_once(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp
 
 def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_path: Path) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
-        count, dice = 1500, random.Random(5)
+        count, dice = 500, random.Random(5)
 
         async def load() -> None:
             publishers = [await session.publisher(topic) for topic in ("a", "b")]
@@ -264,9 +264,9 @@ def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_
                 return [event.id for event in await take(stream, count)]
 
         async with session.subscribe("a", "b") as live:
-            found = await asyncio.gather(load(), *(replayed(0.05 * i, 2000 >> i) for i in range(4)))
+            found = await asyncio.gather(load(), *(replayed(0.05 * i, 1000 >> i) for i in range(3)))
             seen = [event.id for event in await take(live, count)]
-            assert found[1:] == [seen] * 4
+            assert found[1:] == [seen] * 3
 
     play(tmp_path, story)
 
