@@ -6,9 +6,9 @@ of all delivery orders lies inside one island: a cycle must cross each level dow
 finds the islands, and only what lies in them is looked at closely. A bad g costs time, never truth.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -59,18 +59,15 @@ def find_islands(placed: DataFrame) -> pa.Table:
 
 def tag(placed: DataFrame, islands: pa.Table) -> DataFrame:
     """The deliveries that lie in an island, with its number. A binary search per row, not a range join."""
-    lows: list[int] = islands.column("lo").to_pylist()
-    highs: list[int] = islands.column("hi").to_pylist()
+    lows, highs = islands.column("lo").to_numpy(), islands.column("hi").to_numpy()
 
     def search(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            keep, numbers = [], []
-            for row, g in enumerate(batch.column("g").to_pylist()):
-                at = bisect_right(lows, g) - 1
-                if at >= 0 and g <= highs[at]:
-                    keep.append(row)
-                    numbers.append(at)
-            kept = batch.take(pa.array(keep, pa.int64()))
+            g = batch.column("g").to_numpy()
+            at = np.searchsorted(lows, g, side="right") - 1
+            inside = (at >= 0) & (g <= highs[at]) if len(lows) else np.zeros(len(g), bool)
+            numbers = at[inside]
+            kept = batch.filter(pa.array(inside))
             names = ("subscriber", "event", "position", "place")
             columns = [pa.array(numbers, pa.int64()), *(kept.column(name) for name in names)]
             yield pa.RecordBatch.from_arrays(columns, names=["island", *names])
