@@ -1,8 +1,9 @@
 """The entries a node decides: values of its clock, of which a timestamp says what has changed since the one before.
 
 A topic's group and the topics a node knows change rarely, so they are split once into those decided here and those
-left to the nodes above. A timestamp is then one look at the clock and one comparison with the last values given; only
-what differs costs more.
+left to the nodes above. A timestamp is then one look at the clock and one comparison with the last values given. The
+last changes of the clock are kept in a list, so that a busy topic with a large group, between two numbers of which
+little happens, need not search for what differs.
 """
 
 from operator import itemgetter
@@ -11,15 +12,20 @@ from typing import Any
 from unisono.model.ids import Topic
 from unisono.protocols.sequencer.messages import Entries, Topics
 
+RECENT = 1000
+"""At least so many changes of the clock are remembered."""
+
 
 class _Given:
     """The last values given for a topic, and how its group is split."""
 
-    __slots__ = ("here", "numbers", "rest", "take", "todo")
+    __slots__ = ("at", "here", "numbers", "places", "rest", "take", "todo")
 
     def __init__(self, here: Topics, numbers: tuple[int | None, ...]) -> None:
         self.here = here
+        self.places = {x: place for place, x in enumerate(here)}
         self.numbers = numbers
+        self.at = -1  # how many changes of the clock there had been; -1: not known
         self.todo: Topics | None = None  # None: to be split anew
         self.rest: Topics = ()
         # itemgetter wants one argument at least, and gives a tuple for two: a pair of the same is as good as one.
@@ -34,6 +40,15 @@ class Decisions:
         self._everything = everything
         self._root = root
         self._given: dict[Topic, _Given] = {}
+        self._recent: list[Topic] = []  # the topics whose clocks have changed last, in that order
+        self._older = 0  # how many changes are no longer in the list
+
+    def note(self, topic: Topic) -> None:
+        """The clock of the topic has changed."""
+        self._recent.append(topic)
+        if len(self._recent) > 2 * RECENT:
+            del self._recent[:RECENT]
+            self._older += RECENT
 
     def fill(self, clock: Entries, topic: Topic, todo: Topics, full: Topics, bars: Entries) -> tuple[Entries, Topics]:
         """The entries decided here (those of `full` in any case), and the topics left to the nodes above."""
@@ -43,18 +58,23 @@ class Decisions:
         if given.take is None:
             return {}, given.rest
         numbers: tuple[int, ...] = given.take(clock)
+        changes = self._older + len(self._recent)
         if bars:
             numbers = tuple([max(number, bars.get(x, 0)) for x, number in zip(given.here, numbers)])
         if self._everything:
             entries = dict(zip(given.here, numbers))
         elif numbers == given.numbers:
             entries = {}
+        elif not bars and given.at >= self._older and 4 * (changes - given.at) < len(given.here):
+            places = given.places
+            changed = {places[x]: None for x in self._recent[given.at - self._older :] if x in places}
+            entries = {given.here[place]: numbers[place] for place in sorted(changed)}
         else:
             entries = {x: n for x, n, before in zip(given.here, numbers, given.numbers) if n != before}
         if full:
             known = dict(zip(given.here, numbers))
             entries.update({x: known[x] for x in full if x in known})
-        given.numbers = numbers
+        given.numbers, given.at = numbers, -1 if bars else changes
         return entries, given.rest
 
     def _split(self, clock: Entries, topic: Topic, todo: Topics) -> _Given:

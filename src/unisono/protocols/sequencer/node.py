@@ -267,6 +267,7 @@ class TopicManager:
         topic, clock = home.topic, self.clock
         first = clock[topic] + 1
         clock[topic] += count
+        self._decisions.note(topic)
         full: Topics = ()
         left: Entries = {}
         bars: Entries = {}
@@ -333,6 +334,7 @@ class TopicManager:
         """Rule K: only a topic's own messages raise what we know of it."""
         if topic in self.below and number > self.clock[topic]:
             self.clock[topic] = number
+            self._decisions.note(topic)
 
     def _complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
         home.complete(run, self.clock[home.topic])
