@@ -25,7 +25,7 @@ from unisono.protocols.sequencer.messages import Creates, Install, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
 NOW = Micros(1)
-CHUNK, CHUNKS = 20, 30  # batches timed together, and how often
+CHUNKS = 30  # timed apart; each has 20 batches or 1000 requests at least
 PUBLISHER = Address("publisher")
 
 
@@ -56,12 +56,13 @@ def make_batches(topics: int, size: int, number: int, skewed: bool) -> list[Crea
 
 def measure(group: int, size: int, config: SequencerConfig, skewed: bool = False) -> dict[str, Any]:
     node = node_with_group(group, config)
-    batches = make_batches(group + 1, size, CHUNK * CHUNKS, skewed)
+    in_chunk = max(20, 1000 // size)
+    batches = make_batches(group + 1, size, in_chunk * CHUNKS, skewed)
     encode, handle, clock = msgspec.msgpack.Encoder().encode, node.handle, node.clock
     best = spent = 0.0
     issued, handled = 0, iter(batches)
     for chunk in range(CHUNKS):
-        some = [next(handled) for _ in range(CHUNK)]
+        some = [next(handled) for _ in range(in_chunk)]
         before = sum(clock.values())
         started = time.process_time()
         for batch in some:
@@ -73,13 +74,13 @@ def measure(group: int, size: int, config: SequencerConfig, skewed: bool = False
         if chunk:  # the first one warms up
             new = sum(clock.values()) - before
             best, spent, issued = max(best, new / took), spent + took, issued + new
-    expected = {(item.topic, item.first) for batch in batches[: CHUNK * CHUNKS] for item in batch.items}
+    expected = {(item.topic, item.first) for batch in batches[: in_chunk * CHUNKS] for item in batch.items}
     if sum(clock.values()) != len(expected):
         raise SystemExit("a request got no number, or two")
     runs = len({(index, item.topic) for index, batch in enumerate(batches[:100]) for item in batch.items})
-    stamps = "early" if config.early else "whole"
+    stamps, busy = "early" if config.early else "whole", ", few busy topics" if skewed else ""
     return {
-        "case": f"group of {group}, batches of {size}, {config.encoding}, {stamps} stamps{', few busy topics' * skewed}",
+        "case": f"group of {group}, batches of {size}, {config.encoding}, {stamps} stamps{busy}",
         "timestamps_per_cpu_second": round(issued / spent),
         "best_chunk_per_cpu_second": round(best),
         "requests_per_run": round(100 * size / runs, 2),
