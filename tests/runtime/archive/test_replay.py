@@ -250,21 +250,24 @@ def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp
 def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_path: Path) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         count, dice = 500, random.Random(5)
+        begin = [asyncio.Event() for _ in range(3)]
 
         async def load() -> None:
             publishers = [await session.publisher(topic) for topic in ("a", "b")]
             for number in range(count):
                 await publishers[dice.randrange(2)].send(number)
+                if number % 100 == 0 and number < 300:
+                    begin[number // 100].set()
                 if number % 20 == 0:
                     await asyncio.sleep(0.005)
 
-        async def replayed(delay_s: float, buffer: int) -> list[object]:
-            await asyncio.sleep(delay_s)
+        async def replayed(i: int, buffer: int) -> list[object]:
+            await begin[i].wait()
             async with session.subscribe("b", "a", start="earliest", buffer=buffer) as stream:
                 return [event.id for event in await take(stream, count)]
 
         async with session.subscribe("a", "b") as live:
-            found = await asyncio.gather(load(), *(replayed(0.05 * i, 1000 >> i) for i in range(3)))
+            found = await asyncio.gather(load(), *(replayed(i, 1000 >> i) for i in range(3)))
             seen = [event.id for event in await take(live, count)]
             assert found[1:] == [seen] * 3
 
