@@ -1,0 +1,92 @@
+"""The source on Spark: rows per CPU second from an archive as Arrow batches, as tuples, and from native Parquet.
+
+The same million rows in one run, each way read to the end and thrown away. CPU is that of driver, JVM and workers
+together: on a machine with other work, wall time says little.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from unisono.archive.schema import ArchivedEvent
+from unisono.archive.writer import ArchiveConfig, ArchiveWriter
+from unisono.model.time import Micros
+from unisono.spark.session import cpu_seconds, local_session
+from unisono.spark.source import BatchReader, Options, UnisonoDataSource
+
+ROWS, SEGMENT = 1_000_000, 100_000
+
+
+class TupleReader(BatchReader):
+    """What a reader without Arrow would do with the same segments."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        for batch in super().read(partition):
+            columns = [column.to_pylist() for column in batch.columns]
+            headers = batch.schema.get_field_index("headers")
+            columns[headers] = [dict(pairs) for pairs in columns[headers]]
+            yield from zip(*columns, strict=True)
+
+
+class TupleSource(UnisonoDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "tuples"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TupleReader(Options(self.options), schema)
+
+
+def fill(directory: Path) -> None:
+    with ArchiveWriter(directory, ArchiveConfig(seal_rows=SEGMENT)) as writer:
+        for first in range(1, ROWS + 1, SEGMENT):
+            writer.append(
+                [
+                    ArchivedEvent(n, f"t{n % 20}", n // 20, f"p{n % 50}", n // 50, n, n + 9, None, {}, b"%064d" % n)
+                    for n in range(first, first + SEGMENT)
+                ],
+                Micros(0),
+            )
+
+
+def consume(frame: DataFrame) -> tuple[float, float]:
+    """Seconds and CPU seconds to read everything."""
+    began, cpu = time.perf_counter(), cpu_seconds()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began, cpu_seconds() - cpu
+
+
+def run() -> list[dict[str, Any]]:
+    spark = local_session("benchmark source", short=False)
+    spark.dataSource.register(TupleSource)
+    with tempfile.TemporaryDirectory() as temporary:
+        archive, parquet = Path(temporary) / "archive", str(Path(temporary) / "parquet")
+        fill(archive)
+        arrow = spark.read.format("unisono").option("minPartitions", "2").load(str(archive))
+        arrow.write.parquet(parquet)
+        ways = {
+            "arrow": arrow,
+            "tuples": spark.read.format("tuples").option("minPartitions", "2").load(str(archive)),
+            "native parquet": spark.read.parquet(parquet),
+        }
+        for frame in ways.values():
+            consume(frame.limit(1000))  # the JVM and the workers are warm
+        rows = []
+        for name, frame in ways.items():
+            seconds, used = min((consume(frame) for _ in range(3)), key=lambda taken: taken[1])
+            rows.append(
+                {
+                    "case": name,
+                    "rows": ROWS,
+                    "rows_per_s": round(ROWS / seconds),
+                    "rows_per_cpu_s": round(ROWS / used),
+                }
+            )
+    spark.stop()
+    return rows
