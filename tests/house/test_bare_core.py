@@ -16,9 +16,10 @@ DOORS = {
     "unisono.archive": "pyarrow",
     "unisono.audit.columns": "pyarrow",
     "unisono.experiments.picture": "matplotlib",
+    "unisono.runtime.archivist": "pyarrow",
     "unisono.runtime.ens.nats": "nats",
     **{f"unisono.structures.matching.{name}": "numpy pyroaring" for name in ("kernels", "packed", "pairs", "roaring")},
-    "unisono.spark": "pyspark pyarrow pandas",
+    "unisono.spark": "pyspark pyarrow pandas numpy",
 }
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil, unisono
