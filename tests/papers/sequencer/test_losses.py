@@ -210,7 +210,7 @@ def test_publications_end_accepted_unknown_or_refused() -> None:
 
 
 def test_a_stamp_lost_while_joining_is_asked_for() -> None:
-    world = star()
+    world = star(replace(STAMP, mark_repeats=4))
     world.subscribe("c", X)
     world.run(but(("Installed", "c")))
     world.publish("p", X, "x1")

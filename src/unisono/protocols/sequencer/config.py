@@ -41,9 +41,11 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ask_us: Micros = Micros(500 * MILLISECOND)
     """A subscriber asks the home after waiting this long for a stamp; longer than a stamp's usual way."""
     mark_us: Micros = Micros(250 * MILLISECOND)
-    """Homes repeat their high-water marks this often after a change; bounds how late a lost last stamp is noticed."""
-    mark_repeats: int = 4
-    """How many marks follow the last change. A tail is missed only if stamp and all marks are lost."""
+    """Homes tell their high-water mark this long after a change, and again at intervals that double; bounds how late a
+    lost last stamp is noticed."""
+    mark_repeats: int = 16
+    """How many marks follow the last change, the last one after mark_us * 2^15 (hours). A tail is missed only if the
+    stamp and all marks are lost."""
     payload_wait_us: Micros = Micros(5 * SECOND)
     """A numbered event whose payload has not come after this is skipped, with a Gap."""
     payload_keep_us: Micros = Micros(60 * SECOND)

@@ -144,8 +144,8 @@ class TopicManager:
         self._decisions = Decisions(self._full, root=parent is None)
         self._repeat = config.unreliable
         self._early = config.early and config.mode == "stamp"
-        self._marking: dict[Topic, int] = {}  # topics whose high-water mark has to be repeated, and how often
-        self._timers: dict[str, None] = {}  # running ones
+        self._marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
+        self._timers: dict[str, Micros] = {}  # running ones
         self._blocked = False  # the link to the parent is full
 
     def handle(self, message: NodeInput, now: Micros) -> list[Effect]:
@@ -211,7 +211,7 @@ class TopicManager:
             case Restarted():
                 self._timers.clear()
                 if self._marking:
-                    self._set("marks", Micros(now + self.config.mark_us), out)
+                    self._set("marks", min(due for _, due in self._marking.values()), out)
                 if any(home.leases for home in self.hosted.values()):
                     self._set("leases", Micros(now + self.config.lease_us), out)
             case _:
@@ -355,9 +355,12 @@ class TopicManager:
             self._mark(home.topic, now, out)
 
     def _mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
-        self._marking[topic] = self.config.mark_repeats
-        if "marks" not in self._timers:
-            self._set("marks", Micros(now + self.config.mark_us), out)
+        """Tells how far the topic is, soon and then at growing intervals: the last stamp may have been lost."""
+        told = self._marking.get(topic, (1, now))[0]
+        if told:
+            due = Micros(now + self.config.mark_us)
+            self._marking[topic] = (0, due)
+            self._set("marks", due, out)
 
     def _answer_again(self, home: HostedTopic, publisher: Address, item: Wanted, out: list[Effect]) -> None:
         """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""
@@ -577,22 +580,24 @@ class TopicManager:
     # Timers.
 
     def _set(self, key: str, at: Micros, out: list[Effect]) -> None:
-        if key not in self._timers:
-            self._timers[key] = None
+        if key not in self._timers or at < self._timers[key]:
+            self._timers[key] = at
             out.append(SetTimer(key, at))
 
     def _fired(self, key: str, now: Micros, out: list[Effect]) -> None:
         self._timers.pop(key, None)
         if key == "marks":
             out.append(PERSIST)
-            for topic in list(self._marking):
+            for topic, (told, due) in list(self._marking.items()):
+                if due > now:
+                    continue
                 number = self.hosted[topic].settled(self.clock[topic])
                 out.append(Broadcast(topic, Mark(topic, number), control=True))
-                self._marking[topic] -= 1
-                if not self._marking[topic]:
+                self._marking[topic] = (told + 1, Micros(now + (self.config.mark_us << told + 1)))
+                if told + 1 == self.config.mark_repeats:
                     del self._marking[topic]
             if self._marking:
-                self._set("marks", Micros(now + self.config.mark_us), out)
+                self._set("marks", min(due for _, due in self._marking.values()), out)
         elif key == "leases":
             self._end_leases(now, out)
 
@@ -620,8 +625,8 @@ class TopicManager:
             "below": dict(self.below),
             "clock": dict(self.clock),
             "given": self._decisions.snapshot(),
-            "marking": dict(self._marking),
-            "timers": list(self._timers),
+            "marking": {topic: list(mark) for topic, mark in self._marking.items()},
+            "timers": dict(self._timers),
             "blocked": self._blocked,
         }
 
@@ -633,6 +638,6 @@ class TopicManager:
         self.below = dict(snapshot["below"])
         self.clock = dict(snapshot["clock"])
         self._decisions.restore(snapshot["given"])
-        self._marking = dict(snapshot["marking"])
-        self._timers = dict.fromkeys(snapshot["timers"])
+        self._marking = {topic: (told, due) for topic, (told, due) in snapshot["marking"].items()}
+        self._timers = dict(snapshot["timers"])
         self._blocked = snapshot["blocked"]
