@@ -57,6 +57,12 @@ def test_campaign(name: str, mode: str) -> None:
     assert broken(scenario(name, mode), mode, range(1000, 1000 + CAMPAIGN_SEEDS)) == []
 
 
+@pytest.mark.parametrize(("mode", "seed"), [("early", 1025), ("ticket", 1022), ("stamp", 1265), ("pairwise", 1014)])
+def test_a_burst_that_takes_the_last_stamp_and_the_next_marks_is_noticed(mode: str, seed: int) -> None:
+    """Found by the campaign when four marks followed the last change at equal intervals."""
+    assert broken(scenario("lossy", mode), mode, range(seed, seed + 1)) == []
+
+
 def kinds(journal: Journal, kind: str) -> int:
     return sum(record.kind == kind for record in journal.records)
 
