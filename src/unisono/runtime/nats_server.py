@@ -8,6 +8,7 @@ one to copy for real deployments: two users, of whom only `node` may publish on 
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -112,9 +113,10 @@ class NatsServer:
             self._process = None
 
     def pause(self) -> None:
-        """Stops it from running, without ending it."""
+        """Stops it from running, without ending it, and returns when its last thread has stopped."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         if self._process is not None:
