@@ -1,4 +1,5 @@
-"""What the whole suite shares: Spark only where it can run, files kept together, and the time every room took."""
+"""What the whole suite shares: Spark only where it can run, files kept together, a second try where real processes
+meet a busy machine, and the time every room took."""
 
 import os
 import re
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -20,7 +22,14 @@ settings.register_profile("campaign", settings.get_profile("suite"), derandomize
 settings.load_profile(os.environ.get("UNISONO_HYPOTHESIS", "suite"))
 
 LONG_ROOMS = ["spark", "runtime", "sim"]
+REAL_ROOMS = ["spark", "runtime"]
+"""Servers, sockets and signals: here, and only here, a failing test is tried once more, and both tries are told of."""
+SECOND_TRIES_MAX = 3
+"""Per worker; beyond it something is broken, not busy."""
+
 spent: Counter[str] = Counter()
+unsteady: dict[str, str] = {}
+second_tries: list[str] = []
 
 
 @cache
@@ -65,11 +74,35 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileByF
     return FileByFile(config, log)
 
 
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    is_campaign = item.get_closest_marker("campaign") is not None  # evidence is not tried twice
+    if room_of(item.nodeid) not in REAL_ROOMS or is_campaign or item.config.getoption("usepdb"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    failed = [report for report in reports if report.failed]
+    if failed and len(second_tries) < SECOND_TRIES_MAX:
+        second_tries.append(item.nodeid)
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        for report in reports:
+            report.user_properties.append(("first try", failed[0].longreprtext))
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     spent[room_of(report.nodeid)] += report.duration
+    for name, text in report.user_properties:
+        if name == "first try":
+            unsteady[report.nodeid] = str(text)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for nodeid, text in unsteady.items():
+        terminalreporter.section(f"needed a second try: {nodeid}")
+        terminalreporter.write_line(text)
     terminalreporter.section("seconds per room")
     for room, seconds in spent.most_common():
         terminalreporter.write_line(f"{seconds:8.1f}  {room}")
