@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from unisono.cli.experiment import experiment as app
 from unisono.experiments import find
 
+ALL_WAYS = ("coded", "coded, tree", "coded, tree, recoding")
+
 
 def test_the_model_prints_its_chances_as_one_object(tmp_path: Path) -> None:
     options = {"n": 10, "redundancy": 2, "plr": 0.2, "abl": 2, "fanout": 1, "rounds": 3, "packets": "fresh"}
@@ -31,11 +33,19 @@ def test_coded_extras_beat_copies_on_the_star() -> None:
     assert success["plain", 60] == success["coded", 20] == 1
 
 
-@pytest.mark.parametrize("ens", ["direct", "scribe"])
-def test_who_asks_gets_everything_over_a_star_and_over_a_tree(ens: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("over", ["star", "tree", "recoding tree"])
+def test_who_asks_gets_everything_over_a_star_and_over_a_tree(over: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = find("coded/air-traffic")
-    monkeypatch.setattr("unisono.experiments.coded_air_traffic.SETTINGS", (("need", True, 2, 1), ("none", True, 2, 1)))
-    need, none = chosen.run(replace(chosen.options(), events=4, ens=ens))
+    settings = ((over, "need", True, 2, 1), (over, "none", True, 2, 1))
+    monkeypatch.setattr("unisono.experiments.coded_air_traffic.SETTINGS", settings)
+    need, none = chosen.run(replace(chosen.options(), events=4))
     assert need.ours["success"] == 1
     assert none.ours["success"] < 0.95
-    assert none.ours["overhead"] < need.ours["overhead"] < (1.25 if ens == "direct" else 1.6)
+    assert none.ours["overhead"] < need.ours["overhead"] < 1.25
+
+
+def test_a_tree_that_recodes_is_as_good_as_a_star(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = find("coded/redundancy")
+    monkeypatch.setattr("unisono.experiments.coded_redundancy.WAYS", tuple((way, (4,)) for way in ALL_WAYS))
+    success = {row.setting["content"]: row.ours["success"] for row in chosen.run(replace(chosen.options(), events=60))}
+    assert success["coded, tree"] + 0.01 < success["coded, tree, recoding"] < success["coded"]

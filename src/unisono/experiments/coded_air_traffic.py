@@ -1,50 +1,52 @@
 """The thesis' air traffic setting in the simulator: what each style of recovery delivers, when, and at which price."""
 
 from statistics import fmean, pstdev
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, Figure, Row, Value
-from unisono.machine import Broadcast, Effect, Send
+from unisono.machine import Effect, Send
 from unisono.protocols.coded.messages import Piece
 from unisono.sim.scenario import load, stage, with_options
 
 SUBSCRIBERS, ROWS = 39, 16
 
-Setting = tuple[str, bool, int, int]
-"""Style, coded or plain, redundancy, fanout."""
+Setting = tuple[str, str, bool, int, int]
+"""Over a star, a SCRIBE tree, or one whose interior nodes recode; style, coded or plain, redundancy, fanout."""
 SETTINGS: tuple[Setting, ...] = (
-    ("none", True, 2, 1),
-    ("none", True, 8, 1),
-    ("push", False, 0, 2),
-    ("push", False, 0, 10),
-    ("push", True, 2, 2),
-    ("push", True, 2, 12),
-    ("push-pull", False, 0, 2),
-    ("push-pull", False, 0, 10),
-    ("push-pull", True, 2, 2),
-    ("push-pull", True, 2, 10),
-    ("pull", False, 0, 2),
-    ("pull", False, 0, 11),
-    ("pull", True, 2, 2),
-    ("pull", True, 2, 9),
-    ("need", False, 0, 1),
-    ("need", True, 0, 1),
-    ("need", True, 1, 1),
-    ("need", True, 2, 1),
-    ("need", True, 2, 2),
-    ("need", True, 4, 1),
+    ("star", "none", True, 2, 1),
+    ("star", "none", True, 8, 1),
+    ("star", "push", False, 0, 2),
+    ("star", "push", False, 0, 10),
+    ("star", "push", True, 2, 2),
+    ("star", "push", True, 2, 12),
+    ("star", "push-pull", False, 0, 2),
+    ("star", "push-pull", False, 0, 10),
+    ("star", "push-pull", True, 2, 2),
+    ("star", "push-pull", True, 2, 10),
+    ("star", "pull", False, 0, 2),
+    ("star", "pull", False, 0, 11),
+    ("star", "pull", True, 2, 2),
+    ("star", "pull", True, 2, 9),
+    ("star", "need", False, 0, 1),
+    ("star", "need", True, 0, 1),
+    ("star", "need", True, 1, 1),
+    ("star", "need", True, 2, 1),
+    ("star", "need", True, 2, 2),
+    ("star", "need", True, 4, 1),
+    *(
+        (over, style, True, redundancy, 1)
+        for style, redundancy in (("none", 2), ("none", 8), ("need", 0), ("need", 1), ("need", 2), ("need", 4))
+        for over in ("tree", "recoding tree")
+    ),
 )
 
 
 class Options(Struct, frozen=True):
-    """How long, over which multicast."""
+    """How long, with whom."""
 
     events: Annotated[int, Meta(description="publications, one a second")] = 100
-    ens: Annotated[Literal["direct", "scribe"], Meta(description="a star, or a Scribe tree that loses per hop")] = (
-        "direct"
-    )
     polarized: Annotated[bool, Meta(description="prefer partners near the publisher that serve")] = True
     seed: Annotated[int, Meta(description="seed of the run")] = 0
 
@@ -54,40 +56,45 @@ def run(options: Options) -> list[Row]:
 
 
 def _row(options: Options, setting: Setting) -> Row:
-    style, coded, redundancy, fanout = setting
+    over, style, coded, redundancy, fanout = setting
     scenario = with_options(
         load("coded/air-traffic"),
         {
             "workload.duration": options.events * 1_000_000,
-            "ens.kind": options.ens,
+            "ens.kind": "direct" if over == "star" else "scribe",
             "options.style": style,
             "options.coded": coded,
             "options.redundancy": redundancy,
             "options.fanout": fanout,
             "options.fan_in": 1,
             "options.polarized": options.polarized,
+            "options.recode": over == "recoding tree",
         },
     )
     world = stage(scenario, options.seed)
     packets = control = 0
 
-    def count(effect: Effect) -> None:
+    def count(message: Any, copies: int) -> None:
         nonlocal packets, control
-        if isinstance(effect, Send | Broadcast):
-            copies = SUBSCRIBERS if isinstance(effect, Broadcast) else 1
-            if isinstance(effect.message, Piece):
-                packets += copies
-            else:
-                control += copies
+        if isinstance(message, Piece):
+            packets += copies
+        else:
+            control += copies
+
+    def count_send(effect: Effect) -> None:
+        if isinstance(effect, Send):
+            count(effect.message, 1)
 
     world.run(until=scenario.workload.begin - 1)  # joining is not part of the price
+    world.ens.on_copies = count
     for host in world.hosts.values():
-        host.on_effect = count
+        host.on_effect = count_send
     world.run(until=scenario.workload.begin + options.events * 1_000_000 + 30_000_000)
     published = sum(record.kind == "publish" for record in world.records)
     latencies = [_latency_ms(record) for record in world.records if record.kind == "deliver"]
     owed = published * SUBSCRIBERS
     shown: dict[str, Value] = {
+        "over": over,
         "style": style,
         "content": "coded" if coded else "plain",
         "redundancy": redundancy,

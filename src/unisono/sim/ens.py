@@ -9,16 +9,18 @@ What it keeps to: an event published after `Joined` reached the subscriber is he
 and `Joined` it may go either way; after `Leave` nothing is heard. A crashed host loses its memberships.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from unisono.machine import Heard, Joined
+from unisono.errors import MisuseError
+from unisono.machine import Heard, Joined, Machine
 from unisono.model.ids import Address, Topic
 from unisono.sim.links import ByRegion, GilbertElliott, Latency, Loss, Sampler
 from unisono.sim.spec import Span, Spec
 
 if TYPE_CHECKING:
     from unisono.sim.host import Host
+    from unisono.sim.relay import Relay
     from unisono.sim.world import World
 
 
@@ -43,6 +45,9 @@ class EnsSpec(Spec, frozen=True):
 class Paths(Protocol):
     """How long what takes."""
 
+    copies: int
+    """How many copies of messages were put on links so far."""
+
     def join(self, host: "Host", topic: Topic) -> int:
         """The time until a subscription is in force."""
         ...
@@ -63,6 +68,18 @@ class Ens:
         self.paths = paths
         self._members: dict[Topic, dict[Address, int]] = {}  # address -> its membership; a new one after each leave
         self._memberships = 0
+        self._relay: Relay | None = None
+        self.on_copies: Callable[[Any, int], None] | None = None
+        """An observer of every message and the number of its copies that were put on links."""
+
+    def forward_by(self, build: Callable[[str], Machine]) -> None:
+        """Interior nodes of the multicast tree run these machines instead of just passing everything on."""
+        from unisono.sim.relay import Relay
+        from unisono.sim.scribe import ScribePaths
+
+        if not isinstance(self.paths, ScribePaths):
+            raise MisuseError(f"an ENS of kind {self._spec.kind!r} has no interior nodes; 'scribe' has")
+        self._relay = Relay(self._world, self.paths, build, self._arrive, self._copied)
 
     def join(self, host: "Host", topic: Topic) -> None:
         self._memberships += 1
@@ -91,15 +108,28 @@ class Ens:
     def publish(self, source: "Host", topic: Topic, message: Any, control: bool) -> None:
         """Carries a message to everybody who is a member now, and confirms it to a source that asks for that."""
         world, heard = self._world, Heard(topic, message, control)
-        members = self._members.get(topic, {})
-        reached = self.paths.spread(source, topic, [world.hosts[address] for address in members])
-        duplicate, dice = self._spec.duplicate, world.dice("ens")
-        for host, delay in reached:
-            membership = members[host.address]
-            world.after(delay, self._deliver, host, heard, membership)
-            if duplicate and dice.random() < duplicate:
-                world.after(delay + dice.randint(0, 2 * delay), self._deliver, host, heard, membership)
-        source.confirm_broadcast(dice.randint(0, 1_000))
+        if self._relay is not None:
+            self._relay.publish(source, heard)
+        else:
+            members, before = self._members.get(topic, {}), self.paths.copies
+            for host, delay in self.paths.spread(source, topic, [world.hosts[address] for address in members]):
+                self._arrive(host, heard, delay)
+            self._copied(message, self.paths.copies - before)
+        source.confirm_broadcast(world.dice("ens").randint(0, 1_000))
+
+    def _copied(self, message: Any, copies: int) -> None:
+        if self.on_copies is not None:
+            self.on_copies(message, copies)
+
+    def _arrive(self, host: "Host", heard: Heard, delay: int) -> None:
+        """On its way to a subscriber, for so long; nothing if it is none."""
+        membership = self._members.get(heard.topic, {}).get(host.address)
+        if membership is None:
+            return
+        self._world.after(delay, self._deliver, host, heard, membership)
+        duplicate, dice = self._spec.duplicate, self._world.dice("ens")
+        if duplicate and dice.random() < duplicate:
+            self._world.after(delay + dice.randint(0, 2 * delay), self._deliver, host, heard, membership)
 
     def _deliver(self, host: "Host", heard: Heard, membership: int) -> None:
         if self._members.get(heard.topic, {}).get(host.address) == membership:
@@ -130,6 +160,7 @@ class DirectPaths:
         self._spec = spec
         self._losses = Losses(world, spec.loss)
         self._samplers: dict[tuple[Address, Address], Sampler] = {}
+        self.copies = 0
         self._last: dict[tuple[Address, Address], int] = {}
 
     def join(self, host: "Host", topic: Topic) -> int:
@@ -141,6 +172,7 @@ class DirectPaths:
     def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
         reached = []
         for host in members:
+            self.copies += 1
             if self._losses.lost(host.address, topic):
                 continue
             delay = self._draw(source, host)
@@ -170,6 +202,7 @@ class ReorderingPaths:
         self._spec = spec
         self._losses = Losses(world, spec.loss)
         self._means: dict[tuple[Address, Topic], float] = {}
+        self.copies = 0
 
     def join(self, host: "Host", topic: Topic) -> int:
         return self._draw(host, topic)
@@ -178,7 +211,12 @@ class ReorderingPaths:
         pass
 
     def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
-        return [(host, self._draw(host, topic)) for host in members if not self._losses.lost(host.address, topic)]
+        reached = []
+        for host in members:
+            self.copies += 1
+            if not self._losses.lost(host.address, topic):
+                reached.append((host, self._draw(host, topic)))
+        return reached
 
     def _draw(self, host: "Host", topic: Topic) -> int:
         key = (host.address, topic)

@@ -7,7 +7,8 @@ the root and stops at the first node that is in the tree already; the way it too
 the root by routing once and sends to it directly afterwards; the root sends down the tree.
 
 The simulated overlay does not change while it is used: hosts and `nodes` other nodes forward whether or not the
-processes on them are up. Routing tables are filled as they are used, each entry once and for ever, with a random node
+processes on them are up, each by a machine of its own where the protocol has one for that (`unisono.sim.relay`).
+Routing tables are filled as they are used, each entry once and for ever, with a random node
 of the right prefix, as in a Pastry without proximity.
 """
 
@@ -150,6 +151,7 @@ class ScribePaths:
         self.trees: dict[Topic, Tree] = {}
         self._hosts: dict[NodeId, Host] = {}
         self._knows_root: dict[tuple[NodeId, Topic], None] = {}
+        self.copies = 0
         for i in range(spec.nodes):
             self.ring.add(node_id(f"overlay node {i}"))
 
@@ -164,23 +166,41 @@ class ScribePaths:
 
     def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
         wanted = {self._node(host): host for host in members}
-        node, tree = self._node(source), self._tree(topic)
-        path = [node, tree.root] if (node, topic) in self._knows_root else self.ring.route(node, self._key(topic))
-        self._knows_root[node, topic] = None
-        if any(self._losses.lost(a, b) for a, b in pairwise(path)):
-            return []
         reached: list[tuple[Host, int]] = []
-        under_way = [(tree.root, self._along(path))]
+        under_way = self.to_root(source, topic)
         while under_way:
             here, delay = under_way.pop()
             if here in wanted:
                 reached.append((wanted[here], delay))
-            under_way += [
-                (child, delay + self._hop(here, child))
-                for child in tree.children[here]
-                if not self._losses.lost(here, child)
-            ]
+            under_way += [(child, delay + hop) for child, hop in self.to_children(here, topic)]
         return reached
+
+    def to_root(self, source: "Host", topic: Topic) -> list[tuple[NodeId, int]]:
+        """The topic's root and how long it takes to reach it; nothing if a hop loses it."""
+        node, tree = self._node(source), self._tree(topic)
+        path = [node, tree.root] if (node, topic) in self._knows_root else self.ring.route(node, self._key(topic))
+        self._knows_root[node, topic] = None
+        for a, b in pairwise(path):
+            if self._loses(a, b):
+                return []
+        return [(tree.root, self._along(path))]
+
+    def to_children(self, node: NodeId, topic: Topic) -> list[tuple[NodeId, int]]:
+        """The children in the topic's tree that the next hop does not lose it for, and how long it takes."""
+        children = self._tree(topic).children.get(node, {})
+        return [(child, self._hop(node, child)) for child in children if not self._loses(node, child)]
+
+    def has_children(self, node: NodeId, topic: Topic) -> bool:
+        return bool(self._tree(topic).children.get(node))
+
+    def host_at(self, node: NodeId) -> "Host | None":
+        return self._hosts.get(node)
+
+    def _loses(self, a: NodeId, b: NodeId) -> bool:
+        if a == b:
+            return False
+        self.copies += 1
+        return self._losses.lost(a, b)
 
     def _node(self, host: "Host") -> NodeId:
         node = node_id(host.address)

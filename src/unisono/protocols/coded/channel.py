@@ -66,15 +66,14 @@ def redundancy_for(channel: Channel, n: int, miss: float, limit: int = 255) -> i
 class Losses:
     """The channel at work: asks the dice once per packet whether it is lost."""
 
-    __slots__ = ("_bad", "_channel", "_dice")
+    __slots__ = ("_bad", "_dice", "_stays_bad", "_turns_bad")
 
     def __init__(self, channel: Channel, dice: Random) -> None:
-        self._channel = channel
+        self._stays_bad, self._turns_bad = 1 - channel.to_good, channel.to_bad
         self._dice = dice
         self._bad = dice.random() < channel.loss_rate
 
     def next_is_lost(self) -> bool:
         lost = self._bad
-        stays = 1 - self._channel.to_good if lost else self._channel.to_bad
-        self._bad = self._dice.random() < stays
+        self._bad = self._dice.random() < (self._stays_bad if lost else self._turns_bad)
         return lost

@@ -38,6 +38,8 @@ class CodedConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Adaptive: the share of events that may need repair."""
     percentile: float = 0.9
     """Adaptive: this share of the receivers shall do no worse than `miss`."""
+    recode: bool = False
+    """Interior nodes of a multicast tree run a `Forwarder`: the publisher's redundancy then has to last for one hop."""
 
     # -- recovery
     style: Style = "need"
