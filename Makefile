@@ -22,7 +22,7 @@ LOCKS := $(foreach extra,$(SUITE),requirements/$(extra).txt)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
-run: $(VENV)/installed-nats $(VENV)/installed-fast  ## install what is needed and run the main job
+run: $(VENV)/installed-nats $(VENV)/installed-fast $(VENV)/installed-spark java  ## install what is needed and run the main job
 	$(BIN)/python examples/agree.py
 
 test: $(VENV)/installed-suite java  ## the whole default test suite, with the time per room

@@ -4,6 +4,8 @@ Two real nats-servers, `west` and `east`, form a cluster; a user-space proxy del
 server somebody publishes on the topics `trades` and `quotes`, and somebody subscribes to both. The same load runs twice
 over the same servers: with plain NATS clients, and through unisono, whose two sequencer nodes (processes of their own,
 one per site) give one order. What every subscriber was told is written into two journals and judged from these alone.
+Then the pipeline: the node at `west` has archived the run; Spark reads the archive and judges it together with the
+journal, as one more subscriber that must have been told the same.
 
     python examples/agree.py            # or: make run
 
@@ -22,6 +24,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import nats
@@ -33,18 +36,23 @@ from rich.text import Text
 
 import unisono
 from unisono.audit import Report, examine, read, write_jsonl
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, TopicSpec, dump_deployment
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, Role, TopicSpec, dump_deployment
 from unisono.model.journal import Header, Record
 from unisono.model.time import Micros
+from unisono.runtime.archivist import archive_directory
 from unisono.runtime.delay import DelayProxy
 from unisono.runtime.loop import run
 from unisono.runtime.nats_server import NatsCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SITES = ("west", "east")
 TOPICS = ("trades", "quotes")
 PROMISES = ("pairwise-order", "exactly-once", "fifo", "complete")
 UNISONO = Path(sys.executable).with_name("unisono")
 """The command of this installation."""
+ARCHIVE = "archive"
 EXCERPT = 10
 PATIENCE_S = 60.0
 """How long to wait for the last event before what is missing counts as missing."""
@@ -252,7 +260,8 @@ async def deployment(load: Load, cluster: NatsCluster, out: Path) -> AsyncIterat
                     stack.push_async_callback(proxy.stop)
                     address = f"127.0.0.1:{await proxy.start(('127.0.0.1', int(address.rpartition(':')[2])))}"
                 parent = None if there == SITES[0] else SITES[0]
-                nodes.append(NodeSpec(there, there, address, parent, data=f"{there}-log"))
+                roles: tuple[Role, ...] = ("sequencer", "archive") if there == SITES[0] else ("sequencer",)
+                nodes.append(NodeSpec(there, there, address, parent, roles, data=f"{there}-log"))
             views[here] = Deployment(
                 1,
                 "agree",
@@ -273,6 +282,11 @@ async def deployment(load: Load, cluster: NatsCluster, out: Path) -> AsyncIterat
                 process.terminate()
             for process in processes:
                 await asyncio.to_thread(process.wait)
+
+
+def archive_of(out: Path) -> Path:
+    """What the node at the first site has kept of the run."""
+    return archive_directory(out, f"{SITES[0]}-log", SITES[0])
 
 
 def free_ports(count: int) -> list[int]:
@@ -347,26 +361,56 @@ def show_verdicts(console: Console, paths: tuple[Path, Path], reports: tuple[Rep
         console.print(f"  {os.path.relpath(UNISONO)} audit {path}", highlight=False, soft_wrap=True)
 
 
-def judge_on_spark(console: Console, path: Path) -> bool:
-    """The same judges as a Spark job, where there is a Spark; True if they hold or could not be asked."""
+def judge_archive(console: Console, archive: Path, journal: Path) -> bool:
+    """The pipeline, where there is a Spark; True if the judges are content or could not be asked."""
     if os.environ.get("UNISONO_SPARK") == "0":
-        console.print("Not judged on Spark: UNISONO_SPARK=0.")
+        console.print("The archive is not read by Spark: UNISONO_SPARK=0.")
         return True
     try:
-        from unisono.spark.audits import load, report
         from unisono.spark.session import local_session
     except ModuleNotFoundError as error:
-        console.print(f"Not judged on Spark: {error.name} is not installed (the extra 'spark' brings it).")
+        console.print(f"The archive is not read by Spark: {error.name} is not installed (the extra 'spark' brings it).")
         return True
+    console.print(f"Spark reads the archive of the run, {archive}, and judges it with the journal …")
     try:
         spark = local_session("agree")
     except unisono.MisuseError as error:
-        console.print(f"Not judged on Spark: {error}.")
+        console.print(f"… not here: {error}.")
         return True
-    verdicts = {v.judge: v.holds for v in report(load(spark, path).where("kind = 'deliver'")).verdicts}
-    spark.stop()
-    console.print("On Spark: " + "  ".join(f"{name} {'holds' if ok else 'violated'}" for name, ok in verdicts.items()))
-    return all(verdicts.get(name, False) for name in PROMISES)
+    try:
+        return show_pipeline(console, spark, archive, journal)
+    finally:
+        spark.stop()
+
+
+def show_pipeline(console: Console, spark: "SparkSession", archive: Path, journal: Path) -> bool:
+    from pyspark.sql import functions as F
+
+    from unisono.spark.audits import load, report
+
+    events = spark.read.format("unisono").load(str(archive))
+    trade = F.from_json(F.col("payload").cast("string"), "publisher STRING, topic STRING, number BIGINT")
+    publisher = F.concat_ws(".", "trade.publisher", "trade.topic")
+    kept = events.select("seq", trade.alias("trade")).select(
+        F.lit(ARCHIVE).alias("subscriber"),
+        F.concat_ws(".", publisher, "trade.number").alias("event"),
+        F.col("seq").alias("position"),
+        "trade.topic",
+        publisher.alias("publisher"),
+        F.col("trade.number").alias("publisher_seq"),
+    )
+    told = load(spark, journal).where("kind = 'deliver'").select(*kept.columns)
+    found = report(kept.unionByName(told))
+    title = f"{kept.count()} events of the archive and what both subscribers were told, judged by Spark"
+    table = Table("judge", "", "violations", title=title, title_justify="left")
+    for verdict in found.verdicts:
+        word = Text("holds", "green") if verdict.holds else Text("violated", "red")
+        table.add_row(verdict.judge, word, str(verdict.violations))
+        if not verdict.holds:
+            console.print(f"  {verdict.witness}", highlight=False)
+    console.print(table)
+    holds = {verdict.judge: verdict.holds for verdict in found.verdicts}
+    return found.subscribers == len(SITES) + 1 and all(holds.get(name, False) for name in PROMISES)
 
 
 async def play(load: Load, out: Path, console: Console) -> tuple[Scribe, Scribe]:
@@ -409,7 +453,9 @@ def main() -> int:
     show_verdicts(console, paths, reports)
     kept = {verdict.judge: verdict.holds for verdict in reports[1].verdicts}
     judged = reports[0].deliveries > 0 and any(verdict.judge == "pairwise-order" for verdict in reports[0].verdicts)
-    agreed = judged and all(kept.get(name, False) for name in PROMISES) and judge_on_spark(console, paths[1])
+    agreed = (
+        judged and all(kept.get(name, False) for name in PROMISES) and judge_archive(console, archive_of(out), paths[1])
+    )
     console.print(Text("unisono's subscribers agree." if agreed else "Something does not hold.", "bold"))
     return 0 if agreed else 1
 

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from tests.archive.test_archive import rows
 from tests.spark.queries import finish
+from unisono.archive.headers import GAP
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.errors import DataLossError, MisuseError
@@ -58,6 +59,18 @@ def test_a_range_read_twice_gives_the_same_rows(archive: Path) -> None:
     assert {event.topic for event in read(archive, Range(0, 100), topics="quotes")} == {"quotes"}
 
 
+def test_notices_of_gaps_are_no_events(tmp_path: Path) -> None:
+    notice = ArchivedEvent(4, "trades", 9, "", 0, 1, 1, None, {GAP: "7"}, b"lost")
+    with ArchiveWriter(tmp_path / "archive", ArchiveConfig(seal_rows=5)) as writer:
+        writer.append([*rows(1, 3), notice, *rows(5, 1)], NOW)
+    whole = Range(0, 5)
+    assert [event.seq for event in read(tmp_path / "archive", whole)] == [1, 2, 3, 5]
+    assert read(tmp_path / "archive", whole, gaps="rows")[3] == notice
+    with pytest.raises(DataLossError, match=r"numbers 7 to 9 of trades are missing in the archive \(lost\)"):
+        read(tmp_path / "archive", whole, gaps="fail")
+    assert len(read(tmp_path / "archive", Range(0, 3), gaps="fail")) == 3
+
+
 def test_admission_takes_no_more_than_it_may(archive: Path) -> None:
     stream = reader(archive, maxRowsPerTrigger="30")
     assert isinstance(stream.getDefaultReadLimit(), ReadMaxRows)
@@ -94,6 +107,7 @@ def test_rows_removed_before_they_were_read_are_told(archive: Path) -> None:
         ({"path": "x", "startingSeq": "yesterday"}, "startingSeq"),
         ({"path": "x", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
         ({"path": "x", "failOnDataLoss": "maybe"}, "failOnDataLoss"),
+        ({"path": "x", "gaps": "hide"}, "gaps is omit, rows or fail"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], problem: str) -> None:

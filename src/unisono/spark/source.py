@@ -6,14 +6,20 @@ the mapped segments. `seq` is in every row: Spark keeps order within a partition
 
 Options (Spark hands all of them over as text): `path` (a directory, or a URL of a file system that Arrow reads),
 `topics` (comma-separated; filters where the rows are read), `startingSeq` (`earliest`, `latest` or a sequence to
-start at), `maxRowsPerTrigger`, `minPartitions`, `failOnDataLoss` (default true).
+start at), `maxRowsPerTrigger`, `minPartitions`, `failOnDataLoss` (default true), `gaps` (what becomes of the archive's
+notices that numbers are missing: `omit`, the default, gives events only; `rows` gives the notices too; `fail` ends the
+query at the first).
 """
+
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -38,6 +44,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from unisono.archive.headers import GAP
 from unisono.archive.reader import Archive
 from unisono.archive.schema import SCHEMA
 from unisono.errors import DataLossError, MisuseError
@@ -52,7 +59,7 @@ class Options:
     """The user's options, checked once, with errors that name them."""
 
     def __init__(self, raw: Any) -> None:
-        known = ("path", "topics", "startingseq", "maxrowspertrigger", "minpartitions", "failondataloss")
+        known = ("path", "topics", "startingseq", "maxrowspertrigger", "minpartitions", "failondataloss", "gaps")
         for name in raw:
             if name.lower() not in known:
                 raise MisuseError(f"unknown option {name!r}; there are {', '.join(known)}")
@@ -65,6 +72,9 @@ class Options:
         self.rows_max = self._count(raw, "maxRowsPerTrigger")
         self.partitions_min = self._count(raw, "minPartitions") or 1
         self.fail_on_loss = self._flag(raw, "failOnDataLoss")
+        self.gaps: str = raw.get("gaps", "omit")
+        if self.gaps not in ("omit", "rows", "fail"):
+            raise MisuseError(f"gaps is omit, rows or fail, not {self.gaps!r}")
         if self.start not in ("earliest", "latest") and not self.start.isdigit():
             raise MisuseError(f"startingSeq is earliest, latest or a sequence, not {self.start!r}")
 
@@ -105,6 +115,8 @@ def split(after: int, upto: int, parts: int) -> list[Range]:
 def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in pieces, in the exact schema Spark asks for."""
     for batch in Archive(options.path).read(part.after, part.upto, options.topics):
+        if options.gaps != "rows":
+            batch = events_of(batch, options.gaps == "fail")
         shaped = pa.RecordBatch.from_arrays(
             [
                 column if column.type == field.type else column.cast(field.type)
@@ -114,6 +126,25 @@ def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.Rec
         )
         for start in range(0, shaped.num_rows, BATCH_ROWS):
             yield shaped.slice(start, BATCH_ROWS)
+
+
+def events_of(batch: pa.RecordBatch, fail: bool) -> pa.RecordBatch:
+    """The batch without notices of gaps, which are no events; raises DataLossError at the first if they are to `fail`.
+
+    A notice has no publisher, so most batches are seen to hold none at the price of one comparison per row.
+    """
+    if not pc.any(pc.equal(batch.column("publisher"), "")).as_py():
+        return batch
+    first = pc.map_lookup(batch.column("headers"), pa.scalar(GAP), "first")
+    is_event = pc.is_null(first)
+    if fail and not pc.all(is_event).as_py():
+        at = pc.index(is_event, False).as_py()
+        topic, number, why = (batch.column(name)[at].as_py() for name in ("topic", "number", "payload"))
+        raise DataLossError(
+            f"numbers {first[at]} to {number} of {topic} are missing in the archive ({why.decode()}); "
+            "set gaps to omit or rows to go on behind them"
+        )
+    return batch.filter(is_event)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
