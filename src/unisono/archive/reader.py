@@ -54,6 +54,11 @@ class Archive:
         manifest = self.manifest()
         return manifest.first, manifest.last
 
+    def dropped(self) -> Prefix:
+        """What retention has removed."""
+        manifest = self.manifest()
+        return Prefix(manifest.dropped_upto, manifest.dropped_numbers)
+
     def prefix(self) -> Prefix:
         """What a replay that reads everything sealed now will have seen."""
         manifest = self.manifest()
@@ -90,17 +95,27 @@ class Archive:
         start = max(after + 1, segment.first) - segment.first
         part = self._open(segment).slice(start, upto - segment.first - start + 1)
         if topics is not None:
-            part = part.filter(pc.is_in(part.column("topic"), value_set=pa.array(topics)))
+            part = only(part, topics)
         return part if part.num_rows else None
 
+    def skip(self, topics: tuple[str, ...], above: dict[str, int]) -> int:
+        """A row up to which nothing of these topics lies above these numbers."""
+        manifest = self.manifest()
+        after = manifest.dropped_upto
+        for segment in manifest.segments:
+            if any(segment.numbers.get(topic, (0, 0))[1] > above.get(topic, 0) for topic in topics):
+                break
+            after = segment.last
+        return after
+
     def locate(self, topic: str, number: int) -> int:
-        """The row of one event: the resume point `topic, number` as a sequence."""
-        for batch in self._holding(topic, number, number):
-            hit = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("number"), number))
-            found = pc.index(hit, True).as_py()
-            if found >= 0:
-                return int(batch.column("seq")[found].as_py())
-        raise MisuseError(f"number {number} of {topic} is not in the archive")
+        """The row of one number, or of the last one before it if that never was an event; 0 if there is none."""
+        for segment in reversed(self.manifest().segments):
+            if topic in segment.numbers and segment.numbers[topic][0] <= number:
+                for batch in self.read(segment.first - 1, segment.last, (topic,)):
+                    upto = batch.filter(pc.less_equal(batch.column("number"), number))
+                    return int(upto.column("seq")[-1].as_py())
+        return 0
 
     def fetch(self, topic: str, first: int, last: int) -> list[ArchivedEvent]:
         """The sealed events `first` to `last` of one topic, in order; numbers that never were an event are absent."""
@@ -143,6 +158,16 @@ class Archive:
         if batch.num_rows != segment.last - segment.first + 1:
             raise FormatError(path, f"has {batch.num_rows} rows, the manifest says {segment.first}..{segment.last}")
         return batch
+
+
+def only(batch: pa.RecordBatch, topics: tuple[str, ...]) -> pa.RecordBatch:
+    """The rows of these topics."""
+    return batch.filter(pc.is_in(batch.column("topic"), value_set=pa.array(topics, pa.string())))
+
+
+def latest_numbers(batch: pa.RecordBatch) -> dict[str, int]:
+    """Per topic the last number among these rows."""
+    return dict(zip(batch.column("topic").to_pylist(), batch.column("number").to_pylist(), strict=True))
 
 
 def check_segment(directory: Path, segment: Segment) -> str | None:

@@ -41,6 +41,8 @@ class ApiError(TransportError):
         super().__init__(f"JetStream refuses {subject}: {text} ({detail})")
         # 503: not now. 10058, 10059: a stream made or removed by somebody else in between.
         self.is_passing = code == 503 or detail in (10058, 10059)
+        self.is_absent = code == 404 and detail != 10059
+        """The stream is there, and what was asked for is not in it."""
 
 
 class StreamState(Struct, frozen=True):
@@ -48,6 +50,7 @@ class StreamState(Struct, frozen=True):
 
     first_seq: int
     last_seq: int
+    bytes: int = 0
 
 
 class Created(Struct, frozen=True):
