@@ -22,6 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from unisono.model.ids import Address, Topic
+from unisono.model.predicate import Filter
 from unisono.model.time import Micros
 
 
@@ -107,6 +108,20 @@ class Unsubscribe(Struct, frozen=True, tag=True):
     topics: tuple[Topic, ...]
 
 
+class Select(Struct, frozen=True, tag=True):
+    """From above: of all topics subscribed to only what matches, from now on; `Selected` says when it is in force."""
+
+    where: Filter
+
+
+class Advertise(Struct, frozen=True, tag=True):
+    """From above: on this topic only what matches will be published; an event outside is announced first, and waits."""
+
+    topic: Topic
+    publisher: str
+    where: Filter
+
+
 class Heard(Struct, frozen=True, tag=True, gc=False):
     """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one."""
 
@@ -128,6 +143,10 @@ class Joined(Struct, frozen=True, tag=True):
     gate: dict[Topic, int] = {}
 
 
+class Selected(Struct, frozen=True, tag=True):
+    """From beneath: the filter of the last `Select` decides alone, and all that is published and matches comes."""
+
+
 class Fired(Struct, frozen=True, tag=True):
     """From the driver: a timer set earlier has come due."""
 
@@ -139,11 +158,25 @@ class Restarted(Struct, frozen=True, tag=True):
 
 
 class Gap(Struct, frozen=True, tag=True):
-    """A notice: numbers `first` to `last` of the topic will not come, and delivery goes on without them."""
+    """A notice: numbers `first` to `last` of the topic will not come, and delivery goes on without them.
+
+    Where events have no number in their topic, `publisher` is set and the numbers are his own.
+    """
 
     topic: Topic
     first: int
     last: int
+    reason: str
+    publisher: str = ""
+
+
+class CutOff(Struct, frozen=True, tag=True):
+    """A notice: these publishers cannot be heard any more, each with the number of its last event that could be.
+
+    What they publish until they are heard again will not come.
+    """
+
+    publishers: tuple[tuple[str, int], ...]
     reason: str
 
 
@@ -176,7 +209,7 @@ class Unknown(Struct, frozen=True, tag=True):
     reason: str
 
 
-Notice = Heard | Joined | Gap | Stalled | Accepted | Refused | Unknown
+Notice = Heard | Joined | Selected | Gap | CutOff | Stalled | Accepted | Refused | Unknown
 """What a machine delivers to the layer above."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args
 from tests.machine.toys import Counting
 from unisono.machine import (
     Accepted,
+    CutOff,
     Fired,
     Gap,
     Heard,
@@ -15,6 +16,7 @@ from unisono.machine import (
     Publish,
     Refused,
     Restarted,
+    Selected,
     Stack,
     Stalled,
     Subscribe,
@@ -72,6 +74,8 @@ def draw_fifo(dice: Random, n: int) -> Any:
             notices = (
                 Gap(topic, n, n, "lost"),
                 Stalled(topic, Micros(n), "down"),
+                CutOff((("p", n),), "a link was lost"),
+                Selected(),
                 Accepted(n),
                 Refused(n, ""),
                 Unknown(n, ""),

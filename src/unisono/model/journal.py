@@ -22,6 +22,7 @@ Kind = Literal[
     "deliver",  # a subscriber was notified, in order (position counts its notifications from 1)
     "tag",  # a subscriber was notified, marked out of order
     "gap",  # a subscriber was told that number..last_number of topic will not come
+    "cut",  # a subscriber was told that publishers cannot be heard any more; clock has the last number of each
     "stalled",  # a subscriber was told that topic waits for somebody unreachable
     "void",  # a number was declared empty for everybody
     "subscribe",  # a subscription took effect; number is its base: nothing up to it is owed

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
-from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
 from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event, Scalar
@@ -32,6 +32,7 @@ from unisono.qos import choose
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node, make_ens, open_patiently
 from unisono.runtime.clock import Clock
+from unisono.runtime.content import parse_where
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
 from unisono.runtime.frames import Codec, Hello
@@ -182,9 +183,11 @@ class Session:
         self._outbox.put(lane, data, attributes, answer)
         return await answer
 
-    async def publisher(self, topic: str) -> Publisher:
+    async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:
         """A publisher that does not wait for each outcome; see `Publisher`."""
         self.check_alive()
+        if advertise is not None:
+            raise PlanError("advertisements are for the brokers of an overlay, and this deployment has none")
         return Publisher(self._outbox, await self._outbox.lane(topic))
 
     async def drain(self) -> None:
@@ -205,12 +208,14 @@ class Session:
         latest_only: bool = False,
         group: str | None = None,
         parallel: bool = False,
+        where: str | None = None,
     ) -> Stream:
         """A subscription to topics or patterns (`trades.*`), to be entered with `async with` and iterated.
 
         async with session.subscribe("trades", "quotes", order="total", deadline="500ms") as stream:
             async for event in stream: ...
 
+        `where` selects by content (docs/reference/filters.md): where="px > 100 and sym = 'IBM'".
         With `group`, entering waits until it is this member's turn, and `commit` says how far the group is.
         """
         self.check_alive()
@@ -220,10 +225,11 @@ class Session:
         if on_stall != "wait":
             raise MisuseError(f"on_stall {on_stall!r} is not built: a stalled topic waits, and says so")
         promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
-        choose(promise, self._ground_traits(), start, group, parallel)
+        wanted = parse_where(where)
+        choose(promise, self._ground_traits(), start, group, parallel, content=where is not None)
         if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
             start = kept
-        stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only)
+        stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only, wanted)
         stream.archive = self.archive if order != "fifo" else None
         stream.starts_in_past = start != "latest" and stream.archive is not None
         if group is not None:
@@ -241,6 +247,10 @@ class Session:
         return report
 
     # for streams
+
+    def check_content(self) -> None:
+        """Raises PlanError unless streams can select by content here."""
+        choose(Promise(), self._ground_traits(), content=True)
 
     async def enter_stream(self, stream: Stream) -> None:
         self.check_alive()

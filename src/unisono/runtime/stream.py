@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import Struct
 
-from unisono.errors import MisuseError, UnisonoError
-from unisono.machine import Gap, Heard, Joined, Stalled, Subscribe, Unsubscribe
+from unisono.errors import MisuseError, PlanError, UnisonoError
+from unisono.machine import CutOff, Gap, Heard, Joined, Refused, Select, Selected, Stalled, Subscribe, Unsubscribe
 from unisono.model.event import Event
-from unisono.model.ids import Address, EventId, Topic
+from unisono.model.ids import Address, EventId, Topic, event_id
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
+from unisono.model.predicate import EVERY_EVENT, Filter
 from unisono.model.promise import Promise
+from unisono.runtime.content import note_of, parse_where
 from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
 from unisono.runtime.payload import Decode
@@ -32,7 +34,10 @@ OnStall = Literal["wait"]
 
 
 class Notification(Struct, frozen=True, gc=False, eq=False):
-    """What a subscriber is told: an event (`topic`, `data`, `position`, `late`), a `gap`, or that it is `stalled`."""
+    """What a subscriber is told: an event (`topic`, `data`, `position`, `late`), a `gap`, a `cut`, or `stalled`.
+
+    A `cut` names publishers that cannot be heard any more, with the number of the last event of each.
+    """
 
     topic: str
     number: int
@@ -43,6 +48,7 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
     _decode: Decode
     gap: Gap | None = None
     stalled: Stalled | None = None
+    cut: CutOff | None = None
 
     @property
     def data(self) -> Any:
@@ -72,7 +78,7 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
         return self._turn.position(self._step)
 
     def __repr__(self) -> str:
-        what = self.gap or self.stalled or self.data
+        what = self.gap or self.stalled or self.cut or self.data
         return f"Notification({self.topic} {self.number}: {what!r:.60})"
 
 
@@ -88,8 +94,11 @@ class Stream:
         decode: Decode,
         name: str | None,
         latest_only: bool,
+        where: Filter = EVERY_EVENT,
     ) -> None:
         self.promise = promise
+        self.where = where
+        """What is selected of the topics; `update` changes it."""
         self.sid: Address = Address("")
         self.host: Host | None = None
         self.topics: dict[str, Topic] = {}
@@ -106,9 +115,11 @@ class Stream:
         self._session, self._interests, self._start = session, interests, start
         self._decode, self._name, self._latest_only = decode, name, latest_only
         self._waiting: deque[Notification] = deque()
-        self._dropped: dict[str, Gap] = {}
+        self._dropped: dict[str, Notification] = {}
         self._reader: asyncio.Future[None] | None = None
         self._joined: dict[Topic, asyncio.Future[None]] = {}
+        self._selected: asyncio.Future[None] | None = None
+        self._selecting = asyncio.Lock()
         self._numbers: dict[str, int] = {}
         self._turn = Turn({})
         self._count = 0
@@ -143,8 +154,7 @@ class Stream:
             finally:
                 self._reader = None
         if self._dropped:
-            topic, gap = self._dropped.popitem()
-            return Notification(topic, gap.last, False, None, self._turn, 0, self._decode, gap)
+            return self._dropped.pop(next(iter(self._dropped)))
         notification = self._waiting.popleft()
         if self._pausing and 2 * len(self._waiting) <= self.promise.buffer_events_max:
             self._pausing = False
@@ -182,6 +192,24 @@ class Stream:
                 record = Record("unsubscribe", self._session.now(), who=self.sid, subscriber=self.sid, topic=name)
                 self._session.note(record)
 
+    async def update(self, *, where: str) -> None:
+        """Selects by another filter; returns when it alone decides. Until then events of either may come.
+
+        await stream.update(where="px > 200 and sym = 'IBM'")
+        """
+        chosen = parse_where(where)
+        self._session.check_content()
+        async with self._selecting:
+            if self.host is None or self._closed is not None:
+                raise self._closed or MisuseError("the subscription is not open")
+            now, sid = self._session.now(), self.sid
+            for name in self.topics:  # nothing is owed while the two filters change places
+                self._session.note(Record("unsubscribe", now, who=sid, subscriber=sid, topic=name))
+            self.where = chosen
+            self._selected = asyncio.get_running_loop().create_future()
+            self.host.post(Select(chosen))
+            await self._selected
+
     async def close(self) -> None:
         """Unsubscribes; iteration ends behind what has been delivered."""
         if self._is_over:
@@ -199,7 +227,7 @@ class Stream:
     def fail(self, error: UnisonoError) -> None:
         """Whoever reads gets the error, behind what has been delivered."""
         self._closed = error
-        for future in self._joined.values():
+        for future in (*self._joined.values(), *((self._selected,) if self._selected is not None else ())):
             if not future.done():
                 future.set_exception(error)
         self._wake()
@@ -299,8 +327,24 @@ class Stream:
                 session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
                 step = len(self._turn.steps)
                 self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=item))
+            case CutOff(publishers=publishers, reason=reason):
+                session.note(Record("cut", session.now(), self.sid, self.sid, clock=dict(publishers), note=reason))
+                step = len(self._turn.steps)
+                self._push(Notification("", 0, False, None, self._turn, step, self._decode, cut=item))
+            case Selected():
+                self._has_selected()
+            case Refused(reason=reason):
+                self.fail(PlanError(reason))
             case _:
                 pass
+
+    def _has_selected(self) -> None:
+        now, sid = self._session.now(), self.sid
+        for name in self.topics:
+            base = self._numbers.get(name, 0)
+            self._session.note(Record("subscribe", now, sid, sid, topic=name, number=base, note=note_of(self.where)))
+        if self._selected is not None and not self._selected.done():
+            self._selected.set_result(None)
 
     # replay
 
@@ -388,7 +432,8 @@ class Stream:
     def _in_force(self, topic: Topic, base: int) -> None:
         session = self._session
         name = session.name_of(topic) or str(topic)
-        session.note(Record("subscribe", session.now(), self.sid, self.sid, topic=name, number=base))
+        note = note_of(self.where)
+        session.note(Record("subscribe", session.now(), self.sid, self.sid, topic=name, number=base, note=note))
         self.bases[name] = base
         self._numbers[name] = base
         self._turn = Turn(dict(self._numbers))
@@ -426,15 +471,31 @@ class Stream:
         waiting.append(notification)
 
     def _drop(self, oldest: Notification) -> None:
-        topic = self.topics.get(oldest.topic, Topic(0))
-        held = self._dropped.get(oldest.topic)
-        first = held.first if held is not None else (oldest.gap.first if oldest.gap is not None else oldest.number)
-        gap = self._dropped[oldest.topic] = Gap(topic, first, oldest.number, "the subscriber was too slow")
-        if oldest.gap is None:
-            self._note_gap(oldest.topic, Gap(topic, oldest.number, oldest.number, gap.reason))
+        """Events that nobody read in time become a gap each topic, or each publisher where topics have no numbers."""
+        name, event, gap = oldest.topic, oldest.event, oldest.gap
+        if gap is None and event is None:
+            self._dropped[f"{type(oldest.cut or oldest.stalled).__name__} {name} {len(self._dropped)}"] = oldest
+            return
+        publisher = gap.publisher if gap is not None else ""
+        first, last = (gap.first, gap.last) if gap is not None else (oldest.number, oldest.number)
+        if event is not None and not last:
+            publisher, first, last = event.publisher, event.sequence, event.sequence
+        topic, reason = self.topics.get(name, Topic(0)), "the subscriber was too slow"
+        if gap is None:
+            self._note_gap(name, Gap(topic, first, last, reason, publisher))
+        held = self._dropped.get(publisher or name)
+        if held is not None and held.gap is not None:
+            first = held.gap.first
+        whole = Gap(topic, first, last, reason, publisher)
+        self._dropped[publisher or name] = Notification(name, last, False, None, self._turn, 0, self._decode, whole)
 
     def _note_gap(self, name: str, gap: Gap) -> None:
         now, sid = self._session.now(), self.sid
+        if gap.publisher:
+            for number in range(gap.first, gap.last + 1):
+                event = event_id(gap.publisher, number)
+                self._session.note(Record("gap", now, sid, sid, event, topic=name, note=gap.reason))
+            return
         self._session.note(
             Record("gap", now, sid, sid, topic=name, number=gap.first, last_number=gap.last, note=gap.reason)
         )

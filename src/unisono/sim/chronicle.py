@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from unisono.machine import Accepted, Gap, Heard, Joined, Refused, Stalled, Unknown
+from unisono.machine import Accepted, CutOff, Gap, Heard, Joined, Refused, Stalled, Unknown
 from unisono.model.event import Event
+from unisono.model.ids import event_id
 
 if TYPE_CHECKING:
     from unisono.sim.host import Host
@@ -58,6 +59,11 @@ def write_notice(host: "Host", item: Any) -> None:
                 published_us=host.hears_since(topic),
                 clock={world.topic_name(x): number for x, number in gate.items()} or None,
             )
+        case Gap(topic=topic, first=first, publisher=publisher, reason=reason) if publisher:
+            name = event_id(publisher, first)
+            world.note("gap", me, subscriber=me, topic=world.topic_name(topic), event=name, note=reason)
+        case CutOff(publishers=publishers, reason=reason):
+            world.note("cut", me, subscriber=me, clock=dict(publishers), note=reason)
         case Gap(topic=topic, first=first, last=last, reason=reason):
             where = world.topic_name(topic)
             world.note("gap", me, subscriber=me, topic=where, number=first, last_number=last, note=reason)

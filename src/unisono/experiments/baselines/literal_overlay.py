@@ -14,7 +14,7 @@ from unisono.machine import Effect, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import flat
+from unisono.protocols.overlay.events import flat
 from unisono.protocols.overlay.messages import Ack, Delivery, Pub
 from unisono.protocols.overlay.tables import Hop, Tables
 

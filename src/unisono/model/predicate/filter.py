@@ -17,6 +17,7 @@ from unisono.model.predicate.values import ALL_KINDS, Values, check_string
 BOXES_MAX = 64
 _REDUCE_MAX = 512  # absorption compares all pairs: about a quarter of a second here
 _PIECES_MAX = 2_000
+_CUTS_MAX = 40_000  # more than the longest text can have
 _Cut = TypeVar("_Cut")
 
 
@@ -102,6 +103,24 @@ def union_of(boxes: Iterable[Box]) -> Filter:
     if len(kept) > BOXES_MAX:
         raise MisuseError(f"the filter needs a union of {len(kept)} boxes, {BOXES_MAX} is the most: split it up")
     return Filter(tuple(kept))
+
+
+def canonical(filter: Filter) -> Filter:
+    """The same filter as this room would have written it; raises MisuseError if it is none at all.
+
+    For filters that strangers send: an algebra on sets that are not in their one spelling answers nonsense.
+    """
+    cuts = sum(len(values.numbers) + len(values.strings) for box in filter.boxes for _, values in box.sides)
+    if len(filter.boxes) > BOXES_MAX or cuts > _CUTS_MAX:
+        raise MisuseError(f"a filter of {len(filter.boxes)} boxes and {cuts} bounds is too large")
+    boxes = []
+    for box in filter.boxes:
+        for _, values in box.sides:
+            values.check()
+        made = make_box(dict(box.sides))
+        if made is not None:
+            boxes.append(made)
+    return union_of(boxes)
 
 
 def only(attribute: str, values: Values) -> Filter:

@@ -12,6 +12,7 @@ point and are not dense: nothing lies between "a" and "a\\0", so a string cut is
 
 import math
 from bisect import bisect_right
+from itertools import pairwise
 from typing import Any, Final
 
 from msgspec import Struct
@@ -98,6 +99,18 @@ class Values(Struct, frozen=True):
     @property
     def is_everything(self) -> bool:
         return self == EVERYTHING
+
+    def check(self) -> None:
+        """Raises MisuseError unless the cuts increase and everything in them is a value."""
+        for number, after in self.numbers:
+            check_number(number)
+            if after not in (0, 1):
+                raise MisuseError(f"a cut lies before or after {number}, not at {after}")
+        for text in self.strings:
+            check_string(text)
+        increasing = _increases(self.numbers) and _increases(self.strings)
+        if not increasing or self.numbers[:1] == (_NUMBER_TOP,) or not 0 <= self.kinds <= ALL_KINDS:
+            raise MisuseError("the bounds of a set of values increase, and its kinds are known")
 
     def on_integers(self) -> "Values":
         """The smallest spelling for an attribute declared to hold integers only: (1, 2) is then empty."""
@@ -215,6 +228,10 @@ def _sweep(a: tuple[Any, ...], b: tuple[Any, ...], need: int) -> tuple[Any, ...]
         if (depth >= need) != inside:
             cuts.append(cut)
     return tuple(cuts)
+
+
+def _increases(cuts: tuple[Any, ...]) -> bool:
+    return all(a < b for a, b in pairwise(cuts))
 
 
 def _tightened(cuts: tuple[NumberCut, ...]) -> tuple[NumberCut, ...]:

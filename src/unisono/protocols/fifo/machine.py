@@ -20,6 +20,7 @@ from unisono.machine import (
     Accepted,
     Broadcast,
     CancelTimer,
+    CutOff,
     Deliver,
     Effect,
     Fired,
@@ -32,6 +33,7 @@ from unisono.machine import (
     Publish,
     Refuse,
     Refused,
+    Selected,
     SetTimer,
     Stalled,
     Subscribe,
@@ -119,7 +121,7 @@ class FifoMachine:
                 return [Deliver(message)]
             case Unsubscribe(topics=topics):
                 return self._unsubscribe([topic for topic in dict.fromkeys(topics) if topic in self._joined])
-            case Gap() | Stalled():
+            case Gap() | CutOff() | Stalled() | Selected():
                 return [Deliver(message)]
             case Accepted() | Refused() | Unknown():
                 return []  # of our broadcasts, which the layer beneath may answer; we have answered for them already

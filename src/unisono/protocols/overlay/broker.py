@@ -13,20 +13,21 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from unisono.errors import InvariantError, MisuseError
+from unisono.errors import InvariantError
 from unisono.machine import Effect, Fired, Refuse, Send, SetTimer
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId
-from unisono.model.predicate import flatten
 from unisono.model.time import Micros
+from unisono.protocols.overlay.admission import is_own, why_not_published, why_not_routed
 from unisono.protocols.overlay.detection import Arrival, Detection, Item, Matches, closure, conflicts, must_not_overtake
+from unisono.protocols.overlay.events import EventLimits, flat
 from unisono.protocols.overlay.messages import (
-    TOPIC,
     Ack,
     Active,
     Adv,
     Cut,
     Delivery,
+    Denied,
     LinkDown,
     LinkUp,
     Missed,
@@ -46,6 +47,8 @@ from unisono.protocols.overlay.tables import Hop, Tables
 
 _HELD = "held"
 _Routed = TypeVar("_Routed", Adv, Sub)
+_NOBODY = Publisher()
+"""Stands for a publisher that has advertised nothing: all it says is refused."""
 
 
 class BrokerConfig(Struct, frozen=True):
@@ -59,6 +62,9 @@ class BrokerConfig(Struct, frozen=True):
     """Above this, local publishers wait in their buffers; broker links are always read, or echoes could not come."""
     buffer_max: int = 10_000
     """Publications of one local publisher that may wait; what comes on top is refused."""
+    routes_per_client_max: int = 1_000
+    """Subscriptions of one client, and its advertisements; every broker on the way keeps them."""
+    limits: EventLimits = EventLimits()
 
 
 class Broker:
@@ -145,28 +151,19 @@ class Broker:
                 return
             self._pass_on(event, source, message.echo, message.barrier, now)
             return
-        publisher = self._publishers.setdefault(f"pub:{source}", Publisher())
-        reason = self._why_not(source, event, publisher)
+        publisher = self._publishers.get(f"pub:{source}", _NOBODY)
+        reason = why_not_published(source, event, publisher, self._tables, self._config.limits, self._config.buffer_max)
         if reason is not None:
             self._send(source, NotTaken(event.id, reason))
             self._refuse(reason)
             return
+        publisher.last[event.publisher] = event.sequence
         publisher.buffer.append(event)
         self._admit(f"pub:{source}", now)
 
-    def _why_not(self, source: Address, event: Event, publisher: Publisher) -> str | None:
-        if any(name.startswith("$") for name in event.attributes):
-            return f"{event.id}: names that begin with $ are not for publishers"
-        try:
-            attributes = flat(event)
-        except MisuseError as error:
-            return f"{event.id}: {error}"
-        if len(publisher.buffer) >= self._config.buffer_max:
-            return f"{event.id}: {self._config.buffer_max} publications of {source} wait already"
-        mine = [(name, ad) for name, ad in self._tables.ads.items() if ad.hop == f"pub:{source}"]
-        if not any(ad.filter.matches(attributes) for name, ad in mine if name not in publisher.closed):
-            return f"{event.id} lies outside what {source} has advertised"
-        return None
+    def _deny(self, source: Address, name: str, reason: str) -> None:
+        self._send(source, Denied(name, reason))
+        self._refuse(reason)
 
     def _admit(self, hop: Hop, now: Micros) -> None:
         """Lets a local publisher's buffer out, in order, as far as its advertisements are open."""
@@ -323,11 +320,17 @@ class Broker:
         source, ad = message.source, message.ad
         is_broker = source in self._links
         hop = source if is_broker else f"pub:{source}"
-        if ad in self._tables.ads or message.filter.is_empty:
-            if is_broker:
-                self._later_ads.setdefault(ad, []).append(message)
-            else:
-                self._refuse(f"advertisement {ad} of {source} is there already, or contradicts itself")
+        is_known = ad in self._tables.ads
+        if not is_broker:
+            count = sum(1 for other in self._tables.ads.values() if other.hop == hop)
+            reason = why_not_routed(source, ad, message.filter, is_known, count, self._config.routes_per_client_max)
+            if reason is None and not is_own(source, message.publisher):
+                reason = f"{source} cannot advertise for {message.publisher}"
+            if reason is not None:
+                self._deny(source, ad, reason)
+                return
+        elif is_known:
+            self._later_ads.setdefault(ad, []).append(message)
             return
         self._tables.add_ad(ad, hop, message.publisher, message.filter)
         missing: dict[Address, None] = {}
@@ -378,6 +381,7 @@ class Broker:
                 if handshake.hop in self._publishers:
                     self._publishers[handshake.hop].closed.pop(ad, None)
                 self._handshakes.pop(("A", ad), None)
+        self._forget_publisher(handshake.hop)
         for peer, link in self._links.items():
             if peer != handshake.hop:
                 self._send(peer, Unadv(self._me, handshake.ads, handshake.lost))
@@ -390,6 +394,12 @@ class Broker:
         for ad in handshake.ads:
             for later in self._later_ads.pop(ad, []):
                 self._on_adv(later, now)  # the first is taken, the others wait on
+
+    def _forget_publisher(self, hop: Hop) -> None:
+        """A client that has gone and whose last advertisement is withdrawn."""
+        publisher = self._publishers.get(hop)
+        if publisher is not None and publisher.gone and not publisher.buffer and not self._tables.from_hop(hop):
+            del self._publishers[hop]
 
     def _tell_cut(self, gone: list[Any]) -> None:
         """One notice per client: which publishers it could hear until now, and their last events seen here."""
@@ -408,13 +418,17 @@ class Broker:
     def _on_sub(self, message: Sub, now: Micros) -> None:
         source, name = message.source, message.sub
         is_broker = source in self._links
-        if name in self._tables.subs or message.filter.is_empty:
-            if is_broker:
-                self._later_subs.setdefault(name, []).append(message)
-            else:
-                self._refuse(f"subscription {name} of {source} is there already, or contradicts itself")
-            return
         hop = source if is_broker else f"sub:{source}"
+        is_known = name in self._tables.subs
+        if not is_broker:
+            count = sum(1 for _ in self._tables.subs_of_hop(hop))
+            reason = why_not_routed(source, name, message.filter, is_known, count, self._config.routes_per_client_max)
+            if reason is not None:
+                self._deny(source, name, reason)
+                return
+        elif is_known:
+            self._later_subs.setdefault(name, []).append(message)
+            return
         sub = self._tables.add_sub(name, hop, message.client, message.filter)
         missing: dict[Address, None] = {}
         for peer, link in self._links.items():
@@ -573,8 +587,12 @@ class Broker:
     def _on_client_gone(self, client: Address, now: Micros) -> None:
         for name, _ in list(self._tables.subs_of_hop(f"sub:{client}")):
             self._on_unsub(client, name, now)
-        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == f"pub:{client}")
+        hop = f"pub:{client}"
+        if hop in self._publishers:
+            self._publishers[hop].gone = True
+        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == hop)
         self._on_unadv(client, ads, lost=False, now=now)
+        self._forget_publisher(hop)
 
     def _send(self, to: Address, message: Any) -> None:
         self._effects.append(Send(to, message))
@@ -588,8 +606,3 @@ def _forget_later(later: dict[str, list[_Routed]], name: str, source: Address) -
     left = [message for message in later.pop(name, []) if message.source != source]
     if left:
         later[name] = left
-
-
-def flat(event: Event) -> dict[str, object]:
-    """What filters see of an event."""
-    return {**flatten(event.attributes), TOPIC: event.topic}

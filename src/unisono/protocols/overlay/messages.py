@@ -16,7 +16,12 @@ TOPIC = "$topic"
 """The attribute under which filters see an event's topic; names that begin with $ are not for publishers."""
 
 
-class Adv(Struct, frozen=True, tag=True):
+def _tag(name: str) -> str:
+    """On a wire that other protocols use too, `Taken` is somebody else's."""
+    return f"Overlay{name}"
+
+
+class Adv(Struct, frozen=True, tag=_tag):
     """Whoever is named will publish only what lies in the filter; one publisher may have several."""
 
     source: Address
@@ -25,7 +30,7 @@ class Adv(Struct, frozen=True, tag=True):
     filter: Filter
 
 
-class Unadv(Struct, frozen=True, tag=True):
+class Unadv(Struct, frozen=True, tag=_tag):
     """These advertisements are withdrawn, or `lost` with a link."""
 
     source: Address
@@ -33,7 +38,7 @@ class Unadv(Struct, frozen=True, tag=True):
     lost: bool = False
 
 
-class Sub(Struct, frozen=True, tag=True):
+class Sub(Struct, frozen=True, tag=_tag):
     """A subscription; `client` groups those of one client (section 6.5)."""
 
     source: Address
@@ -42,14 +47,14 @@ class Sub(Struct, frozen=True, tag=True):
     filter: Filter
 
 
-class Unsub(Struct, frozen=True, tag=True):
+class Unsub(Struct, frozen=True, tag=_tag):
     """The subscription has ended."""
 
     source: Address
     sub: str
 
 
-class Pub(Struct, frozen=True, tag=True):
+class Pub(Struct, frozen=True, tag=_tag):
     """A publication. Upwards, `echo` asks for an Ack at its place, `barrier` for "not before those you still hold"."""
 
     source: Address
@@ -58,14 +63,14 @@ class Pub(Struct, frozen=True, tag=True):
     barrier: bool = False
 
 
-class Ack(Struct, frozen=True, tag=True):
+class Ack(Struct, frozen=True, tag=_tag):
     """The echo, downwards only: here is this publication's place in my stream to you."""
 
     source: Address
     event: EventId
 
 
-class Nack(Struct, frozen=True, tag=True):
+class Nack(Struct, frozen=True, tag=_tag):
     """Downwards only: it will never be echoed; drop it."""
 
     source: Address
@@ -73,7 +78,7 @@ class Nack(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Missed(Struct, frozen=True, tag=True):
+class Missed(Struct, frozen=True, tag=_tag):
     """Downwards only: this publication will not come this way; subscribers are to be told."""
 
     source: Address
@@ -81,7 +86,7 @@ class Missed(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Ok(Struct, frozen=True, tag=True):
+class Ok(Struct, frozen=True, tag=_tag):
     """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done."""
 
     source: Address
@@ -89,51 +94,58 @@ class Ok(Struct, frozen=True, tag=True):
     key: str
 
 
-class Open(Struct, frozen=True, tag=True):
+class Open(Struct, frozen=True, tag=_tag):
     """Of a link that is joining: all I announced is confirmed."""
 
     source: Address
 
 
-class LinkUp(Struct, frozen=True, tag=True):
+class LinkUp(Struct, frozen=True, tag=_tag):
     """From the driver: there is a new link to a broker; whoever dialled is the lower end."""
 
     peer: Address
     is_parent: bool
 
 
-class LinkDown(Struct, frozen=True, tag=True):
+class LinkDown(Struct, frozen=True, tag=_tag):
     """From the driver: the last thing read from a lost link, to a broker or to a client."""
 
     peer: Address
 
 
-class Delivery(Struct, frozen=True, tag=True):
+class Delivery(Struct, frozen=True, tag=_tag):
     """To a client: one event, once, however many of its subscriptions match."""
 
     event: Event
 
 
-class Active(Struct, frozen=True, tag=True):
+class Active(Struct, frozen=True, tag=_tag):
     """To a client: everything published from now on that matches will come."""
 
     sub: str
 
 
-class Taken(Struct, frozen=True, tag=True):
+class Taken(Struct, frozen=True, tag=_tag):
     """To a publisher: the event is on its way."""
 
     event: EventId
 
 
-class NotTaken(Struct, frozen=True, tag=True):
+class NotTaken(Struct, frozen=True, tag=_tag):
     """To a publisher: the event was definitely not published."""
 
     event: EventId
     reason: str
 
 
-class Missing(Struct, frozen=True, tag=True):
+class Denied(Struct, frozen=True, tag=_tag):
+    """To a client: this subscription or advertisement is not taken, and nothing will come of it."""
+
+    name: str
+    reason: str
+
+
+class Missing(Struct, frozen=True, tag=_tag):
     """To a client: this event matches and will not come."""
 
     event: EventId
@@ -143,11 +155,11 @@ class Missing(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Cut(Struct, frozen=True, tag=True):
+class Cut(Struct, frozen=True, tag=_tag):
     """To a client: publishers that can no longer be heard, each with the last event of it that passed here."""
 
     publishers: tuple[tuple[str, int], ...]
 
 
 BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | Missed | Ok | Open
-ClientMessage = Delivery | Active | Taken | NotTaken | Missing | Cut
+ClientMessage = Delivery | Active | Taken | NotTaken | Denied | Missing | Cut

@@ -55,10 +55,12 @@ class Handshake:
 class Publisher:
     """A local publisher: advertisements not yet open, and publications waiting for one."""
 
-    __slots__ = ("buffer", "closed", "closing", "opening")
+    __slots__ = ("buffer", "closed", "closing", "gone", "last", "opening")
 
     def __init__(self) -> None:
         self.closed: dict[str, None] = {}  # withdrawn by the publisher, still known here
         self.opening: dict[str, None] = {}
         self.closing: dict[str, None] = {}
         self.buffer: list[Event] = []
+        self.last: dict[str, int] = {}  # per name it publishes under
+        self.gone = False

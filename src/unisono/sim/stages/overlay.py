@@ -8,9 +8,7 @@ of a crashed broker are cut off. Brokers come from the deployment; without any, 
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
-from unisono.machine import Effect, Machine, Publish, Send
+from unisono.machine import Effect, Machine, Publish
 from unisono.model.deployment import NodeSpec
 from unisono.model.event import Event
 from unisono.model.ids import Address
@@ -18,6 +16,7 @@ from unisono.model.predicate import EVERY_EVENT, Filter, parse
 from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker, BrokerConfig
 from unisono.protocols.overlay.client import OverlayClient
+from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import LinkDown, LinkUp
 from unisono.sim.host import Host
 from unisono.sim.scenario import Scenario
@@ -42,58 +41,20 @@ class Options(Spec, frozen=True):
     """Orphans dial some broker of another part after this; without, they stay alone."""
 
 
-class Carried(Struct, frozen=True, tag=True):
-    """A message on a connection."""
+class _Valued:
+    """A client whose events have a value for filters to look at."""
 
-    connection: int
-    source: Address
-    message: Any
-
-
-class Connected(Struct, frozen=True, tag=True):
-    """To one end: there is a new connection to a peer."""
-
-    connection: int
-    peer: Address
-    link_up: LinkUp | None = None
-
-
-class Connections:
-    """A machine whose peers are reached over connections: what comes from a lost one is dropped, like by a socket."""
-
-    def __init__(self, inside: Machine, me: Address) -> None:
+    def __init__(self, inside: Connections) -> None:
         self.inside = inside
-        self._me = me
-        self._current: dict[Address, int] = {}
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:
-            case Connected(connection=connection, peer=peer, link_up=link_up):
-                self._current[peer] = connection
-                return self._wrap(self.inside.handle(link_up, now)) if link_up is not None else []
-            case Carried(connection=connection, source=source, message=inner):
-                if self._current.get(source) != connection:
-                    return []
-                if isinstance(inner, LinkDown):
-                    del self._current[source]
-                return self._wrap(self.inside.handle(inner, now))
             case Publish(topic=topic, message=Event() as event, request=request) if not event.attributes:
                 valued = {"x": (7 * event.sequence + len(event.topic)) % _VALUES}
                 again = Event(event.publisher, event.sequence, event.topic, event.payload, valued, event.born_at)  # type: ignore[arg-type]
-                return self._wrap(self.inside.handle(Publish(topic, again, request), now))
+                return self.inside.handle(Publish(topic, again, request), now)
             case _:
-                return self._wrap(self.inside.handle(message, now))
-
-    def _wrap(self, effects: list[Effect]) -> list[Effect]:
-        wrapped: list[Effect] = []
-        for effect in effects:
-            match effect:
-                case Send(to=to, message=inner):
-                    if to in self._current:
-                        wrapped.append(Send(to, Carried(self._current[to], self._me, inner)))
-                case _:
-                    wrapped.append(effect)
-        return wrapped
+                return self.inside.handle(message, now)
 
 
 def build(world: World, scenario: Scenario) -> Operations:
@@ -139,7 +100,7 @@ class _Stage:
 
     def _client(self, address: str, broker: str, where: Filter, name: str) -> Machine:
         inside = OverlayClient(Address(address), Address(broker), self.world.topic_name, where)
-        return Connections(inside, Address(address))
+        return _Valued(Connections(inside, Address(address)))
 
     def _is_running(self) -> bool:
         workload = self.scenario.workload
