@@ -51,7 +51,7 @@ class Plan(Struct, frozen=True):
 
 
 def drawn_plan(seed: int) -> Plan:
-    """One run of the campaign. Half of them are on a broker that keeps payloads, and one in ten has long pauses only."""
+    """One run of the campaign: half are on a broker that keeps payloads, and one in ten has long pauses only."""
     broker: Literal["nats", "jetstream"] = "jetstream" if seed % 2 else "nats"
     if seed % 10 == 9:
         broker = "jetstream" if seed % 20 == 9 else "nats"
