@@ -37,8 +37,10 @@ class _Lane:
 class Outbox:
     """All publications of a session."""
 
-    def __init__(self, session: "Session", host: Host, address: str, window: int) -> None:
+    def __init__(self, session: "Session", host: Host, address: str, window: int, confirm_s: float) -> None:
+        """`confirm_s`: how long a broker that keeps payloads may take to say so."""
         self._session, self._host, self._address, self.window = session, host, address, window
+        self._confirm_s = confirm_s
         self._requests = 0
         self._asked: dict[int, tuple[_Lane, asyncio.Future[Outcome] | Publisher, str]] = {}
         self._lanes: dict[str, _Lane] = {}
@@ -46,6 +48,7 @@ class Outbox:
         self._stored = False  # the broker keeps what it confirms: acceptance waits for that
         self._unconfirmed: dict[int, Accepted | None] = {}  # in order of publication
         self._drainers: list[asyncio.Future[None]] = []
+        self._watch: asyncio.TimerHandle | None = None
 
     @property
     def in_flight(self) -> int:
@@ -130,10 +133,23 @@ class Outbox:
     def settle(self, outcome: Outcome) -> None:
         if self._stored and isinstance(outcome, Accepted) and outcome.request in self._unconfirmed:
             self._unconfirmed[outcome.request] = outcome
+            if self._watch is None:
+                self._watch_confirmations(0)
             return
         if self._stored and isinstance(outcome, Accepted):
             outcome = Accepted(outcome.request, "stored")
         self._settle(outcome)
+
+    def _watch_confirmations(self, overdue: int) -> None:
+        """What has a number and was there when we last looked, and still waits for the broker, is unknown."""
+        for request in [r for r, accepted in self._unconfirmed.items() if accepted is not None and r <= overdue]:
+            self._unconfirmed[request] = None
+            self._settle(Unknown(request, "it has its number, but the broker has not confirmed that it keeps it"))
+        waits = any(accepted is not None for accepted in self._unconfirmed.values())
+        self._watch = None
+        if waits:
+            loop = asyncio.get_running_loop()
+            self._watch = loop.call_later(self._confirm_s, self._watch_confirmations, self._requests)
 
     def _settle(self, outcome: Outcome) -> None:
         asked = self._asked.pop(outcome.request, None)
@@ -161,6 +177,8 @@ class Outbox:
 
     def give_up(self, reason: str) -> None:
         """The session ends: whatever has no outcome yet is unknown."""
+        if self._watch is not None:
+            self._watch.cancel()
         self._flush()
         for request in list(self._asked):
             self._settle(Unknown(request, reason))

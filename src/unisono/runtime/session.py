@@ -114,7 +114,8 @@ class Session:
         )
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
         self._port = _Port(self, f"{self.address}/p", self._machine, None)
-        self._outbox = Outbox(self, self._port.host, f"{self.address}/p", self._sequencing.window)
+        window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
+        self._outbox = Outbox(self, self._port.host, f"{self.address}/p", window, accept_s)
 
     # life
 
@@ -294,7 +295,10 @@ class Session:
             future: asyncio.Future[edge.Opened | edge.NotOpened] = asyncio.get_running_loop().create_future()
             self._answers[self._requests] = future
             question = edge.Open(self.address, self._requests, tuple(wanted))
-            answer = await self.ask(home, question, future, f"node {home}, home of {wanted[0]!r}, does not answer")
+            try:
+                answer = await self.ask(home, question, future, f"node {home}, home of {wanted[0]!r}, does not answer")
+            finally:
+                self._answers.pop(question.request, None)
             if isinstance(answer, edge.NotOpened):
                 raise MisuseError(answer.reason)
             for name, topic in answer.topics:
@@ -331,6 +335,12 @@ class Session:
             return (self.config.state / f"{name}.position").read_text()
         except FileNotFoundError:
             return None
+
+    def silence(self, name: str, patience_s: float) -> str:
+        """What to say when a topic could not be joined."""
+        home = self._homes[self._topics[name]]
+        who = f"node {home}, home of {name!r}," if not self._links.is_up(home) else f"{name!r}: its home or the broker"
+        return f"{who} did not answer within {patience_s:g} s"
 
     def pause(self, stream: Stream) -> None:
         self.ground.ens.pause()
@@ -501,6 +511,11 @@ class Session:
         if deadline is not None:
             ask = min(config.ask_us, Micros(max(deadline // 4, 1000)))
             config = structs.replace(config, payload_wait_us=deadline, stall_us=deadline, ask_us=ask)
+        elif stream.promise.reliability == "reliable":
+            # Somebody keeps the payload. The archive fills a hole, so it is asked soon; a broker that keeps everything
+            # and stands still for a while has lost nothing, so it is waited for.
+            wait = Micros(10 * config.ask_us) if stream.archive is not None else config.payload_keep_us
+            config = structs.replace(config, payload_wait_us=wait)
         return OrderingClient(stream.sid, {}, config)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgspec import Struct
 
-from unisono.errors import MisuseError, PlanError, UnisonoError
+from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
 from unisono.machine import CutOff, Gap, Heard, Joined, Refused, Select, Selected, Stalled, Subscribe, Unsubscribe
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId, Topic, event_id
@@ -275,7 +275,19 @@ class Stream:
             self._joined[topic] = loop.create_future()
             futures.append(self._joined[topic])
         self.host.post(Subscribe(tuple(opened.values())))
-        await asyncio.gather(*futures)
+        await self._in_time(opened, futures)
+
+    async def _in_time(self, opened: dict[str, Topic], futures: "list[asyncio.Future[None]]") -> None:
+        """Returns when all are in force; who does not answer in time is named, and nothing of it stays behind."""
+        patience_s = self._session.config.open_s
+        await asyncio.wait(futures, timeout=patience_s, return_when=asyncio.FIRST_EXCEPTION)
+        silent = [name for name, topic in opened.items() if not self._joined[topic].done()]
+        for future in futures:
+            if future.done():
+                future.result()
+        if silent:
+            await self.unsubscribe(*opened)
+            raise TransportError(self._session.silence(silent[0], patience_s))
 
     def follow(self, names: tuple[str, ...]) -> None:
         """Topics were born: those we have a pattern for are joined."""
@@ -290,10 +302,18 @@ class Stream:
             task.add_done_callback(lambda done: self._following.pop(done, None))
 
     async def _follow(self, names: list[str]) -> None:
-        try:
-            await self._add(names)
-        except UnisonoError as error:
-            self.fail(error)
+        while not self._is_over:
+            try:
+                await self._add(names)
+                return
+            except TransportError as error:  # its home is away: it is told, and tried again; the others go on
+                for name in names:
+                    self.tell_stalled(
+                        name, Stalled(self._session.topic_of(name) or Topic(0), self._session.now(), str(error))
+                    )
+            except UnisonoError as error:
+                self.fail(error)
+                return
 
     def deliver(self, item: Any) -> None:
         if self._replay is not None and self._hold(item):

@@ -34,7 +34,14 @@ def random_tree(dice: random.Random) -> dict[str, str | None]:
     return tree
 
 
-def fuzz(seed: int, config: SequencerConfig, moves: bool = False, make: Any = Deployment, stop: bool = False) -> Any:
+def fuzz(
+    seed: int,
+    config: SequencerConfig,
+    moves: bool = False,
+    make: Any = Deployment,
+    stop: bool = False,
+    gives_up: bool = False,
+) -> Any:
     dice = random.Random(seed)
     tree = random_tree(dice)
     nodes = list(tree)
@@ -53,6 +60,8 @@ def fuzz(seed: int, config: SequencerConfig, moves: bool = False, make: Any = De
         client = world.clients[name]
         if moves and roll > 0.85:
             migrate(world, dice)
+        elif gives_up and client.subscriber.joining and dice.random() < 0.5:
+            world.unsubscribe(name, *client.subscriber.joining)
         elif roll < churn:
             mine = client.subscriber.subscribed
             if name in joiners or len(mine) < 2 or dice.random() < 0.5:

@@ -17,3 +17,9 @@ def test_any_schedule_keeps_one_order_and_loses_nothing(mode: str) -> None:
 def test_topics_may_move_at_any_moment(mode: str) -> None:
     for seed in SEEDS:
         assert complaints(fuzz(seed, MODES[mode], moves=True)) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_joining_may_be_given_up_at_any_moment(mode: str) -> None:
+    for seed in SEEDS:
+        assert complaints(fuzz(seed, MODES[mode], moves=seed % 2 == 0, gives_up=True)) == [], f"seed {seed}"

@@ -7,6 +7,7 @@ Runs whose seeds RESULTS already has are left out. The directory of a run that f
 
 import asyncio
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,9 +22,8 @@ def play(seed: int, directory: Path) -> dict[str, object]:
     problem = ""
     try:
         verdicts = {verdict.judge: verdict for verdict in asyncio.run(run.play())}
-        problem = "; ".join(f"{judge}: {verdicts[judge].witness}" for judge in JUDGES if not verdicts[judge].holds)
-        if run.plan.broker == "jetstream" and run.gaps():
-            problem += f"; a gap in what the broker keeps: {run.gaps()[0]}"
+        failed = [f"{judge}: {verdicts[judge].witness}" for judge in JUDGES if not verdicts[judge].holds]
+        problem = "; ".join([*failed, *run.broken_promises()[:3]])
     except (AssertionError, TimeoutError) as error:
         problem = repr(error)
     counts = dict.fromkeys(("publish", "timestamp", "deliver", "gap", "stalled"), 0)
@@ -35,6 +35,7 @@ def play(seed: int, directory: Path) -> dict[str, object]:
 
 
 def main(results: Path, first: int = 0, last: int = 99) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes of a run end with it
     lines = results.read_bytes().splitlines() if results.exists() else []
     done = {msgspec.json.decode(line)["seed"]: None for line in lines}
     for seed in range(first, last + 1):

@@ -19,13 +19,14 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+import unisono
 from tests.runtime.test_cluster import free_ports
 from unisono.audit import Trace, Verdict, judge_trace
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, TopicSpec, dump_deployment
 from unisono.model.journal import Header, Journal, Record
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 
-ROOT = Path(__file__).parents[3]
+PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 TOPICS = ("trades", "quotes")
 NODES = ("hub", "east", "west")
 JUDGES = ("pairwise-order", "acyclic", "exactly-once", "complete")
@@ -93,14 +94,25 @@ class Run:
             self.stop()
         return judge_trace(Trace(self.journal()))
 
-    def gaps(self) -> list[Record]:
-        """Gaps that subscribers which live were told of: on a broker that keeps payloads there is no excuse for any,
-        but what was published while their process was dead."""
-        return [
-            record
-            for record in self._records()
-            if record.kind == "gap" and record.note != AWAY and not self._is_dead(record.subscriber)
-        ]
+    def broken_promises(self) -> list[str]:
+        """Events accepted as `stored` that a subscriber, subscribed before they were published and living to the end,
+        was told it will not get."""
+        if self.plan.broker != "jetstream":
+            return []
+        records = self._records()
+        accepted = {r.event: None for r in records if r.kind == "outcome" and r.note == "accepted"}
+        published = {r.event: r.at_us for r in records if r.kind == "publish" and r.event in accepted}
+        numbers = {(r.topic, r.number): r.event for r in records if r.kind == "timestamp"}
+        since = {(r.subscriber, r.topic): r.at_us for r in records if r.kind == "subscribe"}
+        broken = []
+        for gap in records:
+            if gap.kind != "gap" or self._is_dead(gap.subscriber) or gap.note == AWAY:
+                continue
+            for number in range(gap.number or 0, (gap.last_number or gap.number or 0) + 1):
+                event = numbers.get((gap.topic, number))
+                if published.get(event, 0) > since[gap.subscriber, gap.topic]:
+                    broken.append(f"{event} is stored, and {gap.subscriber} was told: {gap.note}")
+        return broken
 
     def _deployment(self) -> Deployment:
         hub, east, west = free_ports(3)
@@ -120,7 +132,7 @@ class Run:
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         log = (self.directory / f"{name}.log").open("ab")
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+        environment = {**os.environ, "PYTHONPATH": PATHS}
         process = subprocess.Popen(
             [sys.executable, *command], stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
         )
@@ -128,9 +140,9 @@ class Run:
         self.processes[name] = process
         return process
 
-    def start_node(self, name: str, journal: str = "all") -> subprocess.Popen[bytes]:
+    def start_node(self, name: str) -> subprocess.Popen[bytes]:
         main = "from unisono.cli.main import main; main()"
-        return self._start(name, "-c", main, "node", str(self.file), name, "--journal", journal, "--verbose")
+        return self._start(name, "-c", main, "node", str(self.file), name, "--journal", "all", "--verbose")
 
     async def start_publisher(self, number: int) -> None:
         worker = ("publish", str(self.file), str(self.journals / f"p{number}"), str(self.plan.interval_us))
@@ -206,11 +218,13 @@ class Run:
         os.kill(pid, signal.SIGCONT)
 
     async def _fill_disk(self, name: str, away: float) -> None:
-        """The node may write a few more kilobytes, and stops by itself when they are used up. Meanwhile it keeps no
-        journal, which would be full before its log is."""
+        """The node may write a few more kilobytes, and stops by itself when they are used up. The limit is one for all
+        its files, so it begins a new journal, lest that be full before its log is."""
         self._kill(name)
         size = max(path.stat().st_size for path in (self.directory / "data" / name).iterdir())
-        node = self.start_node(name, journal="off")
+        journal = self.directory / "data" / "journal" / f"{name}.jsonl"
+        journal.rename(journal.with_name(f"{name}-{len(self.story)}.jsonl"))
+        node = self.start_node(name)
         room = size + self.dice.randrange(1 << 12, 1 << 14)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (room, room))
         code = await asyncio.get_running_loop().run_in_executor(None, node.wait)

@@ -15,8 +15,7 @@ def check(directory: Path, plan: Plan) -> None:
     for judge in JUDGES:
         verdict = verdicts[judge]
         assert verdict.holds, f"seed {plan.seed} ({faults}): {judge}: {verdict.witness}"
-    if plan.broker == "jetstream":
-        assert run.gaps() == [], f"seed {plan.seed} ({faults})"
+    assert run.broken_promises() == [], f"seed {plan.seed} ({faults})"
 
 
 @pytest.mark.parametrize("victim", ["hub", "east", "nats", "subscriber", "pause"])

@@ -47,7 +47,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How many marks follow the last change, the last one after mark_us * 2^15 (hours). A tail is missed only if the
     stamp and all marks are lost."""
     payload_wait_us: Micros = Micros(5 * SECOND)
-    """A numbered event whose payload has not come after this is skipped, with a Gap."""
+    """A numbered event whose payload has not come after this is skipped, with a Gap. Not shortened where everything is
+    near: it says when something counts as lost, and a process that does not get to run loses nothing."""
     payload_keep_us: Micros = Micros(60 * SECOND)
     """A payload that nobody numbers is dropped after this."""
     stall_us: Micros = Micros(10 * SECOND)
@@ -73,13 +74,12 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def local() -> SequencerConfig:
-    """One machine or one rack: round trips under a millisecond."""
+    """One machine or one rack: round trips under a millisecond. Sooner to ask, not to give up."""
     return replace(
         region(),
         resend_us=Micros(50 * MILLISECOND),
         ask_us=Micros(50 * MILLISECOND),
         mark_us=Micros(25 * MILLISECOND),
-        payload_wait_us=Micros(500 * MILLISECOND),
         lease_us=Micros(2 * SECOND),
     )
 

@@ -107,6 +107,8 @@ class Subscriber:
             if topic in self.feeds:
                 self.feeds[topic].muted = True
         self._requests.append(("unsubscribe", topics))
+        if self.joining and all(self.feeds[topic].muted for topic in self.joining):
+            self._give_up_joining(now, out)
         self._next_request(now, out)
 
     def _next_request(self, now: Micros, out: list[Effect]) -> None:
@@ -190,12 +192,23 @@ class Subscriber:
         """Our own numbers are true, so this is a home that lost its state; saying so is all we can do."""
         out.append(Refuse(f"topic {message.topic}: {message.reason}"))
 
+    def _give_up_joining(self, now: Micros, out: list[Effect]) -> None:
+        """Nobody waits for the topics being joined any more: as if they had been joined and left at once. Homes that
+        have not answered yet are told the newer version, which makes what is still under way to them stale."""
+        topics, self.joining = self.joining, ()
+        for waiting in (self._unjoined, self._uncollected, self._uninstalled, self._installed):
+            waiting.clear()
+        for topic in topics:
+            self._forgotten.pop(topic, None)
+        self._examine_anew()
+        self._leave(topics, now, out)
+
     def _leave(self, topics: Topics, now: Micros, out: list[Effect]) -> None:
         if not topics:
             return
         for topic in topics:
-            self.hold.close(topic)
-            del self.feeds[topic]
+            if self.feeds.pop(topic).live:
+                self.hold.close(topic)
             out.append(Leave(topic))
         self.version += 1
         rest, left = self.subscribed, self.left
