@@ -240,12 +240,17 @@ class Stack:
     """Machines on top of each other, lowest first; itself a machine.
 
     Peer messages and timers are namespaced by the layer's name. Requests from above enter at the top, `Heard` and
-    `Joined` from the broker enter at the bottom.
+    `Joined` from the broker enter at the bottom, `Restarted` is for every layer, the lowest first. A stack is durable
+    (has `snapshot` and `restore`) if all its layers are: the log of its inputs rebuilds a layer only together with
+    those beneath it, so one that forgets makes the whole stack one that starts anew.
     """
 
     def __init__(self, **layers: Machine) -> None:
         self._names = list(layers)
         self._layers = list(layers.values())
+        if all(isinstance(layer, DurableMachine) for layer in self._layers):
+            # On the instance: drivers ask each machine whether it is durable.
+            self.snapshot, self.restore = self._snapshot, self._restore
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         effects: list[Effect] = []
@@ -261,6 +266,9 @@ class Stack:
                 self._run(self._names.index(name), Fired(inner_key), now, effects)
             case Heard() | Joined():
                 self._run(0, message, now, effects)
+            case Restarted():
+                for index in range(len(self._layers)):
+                    self._run(index, message, now, effects)
             case _:
                 self._run(len(self._layers) - 1, message, now, effects)
         return effects
@@ -285,3 +293,14 @@ class Stack:
                     self._run(index - 1, Unsubscribe((topic,)), now, effects)
                 case _:
                     effects.append(effect)
+
+    def _snapshot(self) -> Any:
+        return {name: layer.snapshot() for name, layer in self._durable()}
+
+    def _restore(self, snapshot: Any) -> None:
+        for name, layer in self._durable():
+            layer.restore(snapshot[name])
+
+    def _durable(self) -> list[tuple[str, DurableMachine]]:
+        pairs = zip(self._names, self._layers, strict=True)
+        return [(name, layer) for name, layer in pairs if isinstance(layer, DurableMachine)]

@@ -1,30 +1,12 @@
-"""Coded nodes in the simulator: every event despite loss, once despite crashes, in every style and in every stack."""
-
-from collections.abc import Callable
-from random import Random
+"""Coded nodes in the simulator: every event despite loss, once despite crashes, in every style."""
 
 import pytest
-from msgspec.structs import replace
 
 from unisono.audit import judge
-from unisono.machine import Broadcast, Heard, Machine, Publish, Stack, Subscribe
-from unisono.model.event import Event
-from unisono.model.ids import Address
-from unisono.model.journal import Header, Journal
-from unisono.model.time import Micros
-from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.envelope import Enveloped
+from unisono.machine import Broadcast
+from unisono.model.journal import Journal
 from unisono.protocols.coded.messages import Piece
-from unisono.protocols.coded.node import CodedNode
-from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
-from unisono.protocols.sequencer.client import OrderingClient
-from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import BrokerMessage
-from unisono.protocols.sequencer.node import TopicManager
-from unisono.sim.ens import EnsSpec
-from unisono.sim.links import Fixed, LinkSpec, Loss, Uniform
 from unisono.sim.scenario import Scenario, load, play, stage, with_options
-from unisono.sim.spec import Span
 from unisono.sim.world import World
 from unisono.structures import field
 
@@ -122,103 +104,3 @@ def test_the_publisher_learns_how_much_redundancy_its_receivers_need() -> None:
     assert extras[0.01][0] == extras[0.1][0] == 2
     assert extras[0.1][-1] >= 8
     assert sum(extras[0.01]) < sum(extras[0.1]) * 0.7
-
-
-LOSSY = Loss(0.15, 2.0)
-
-
-def stacked(build, seed: int) -> dict[str, list[bytes]]:
-    """Three clients over a broker that loses and reorders; all subscribe, two publish; what each one heard."""
-    world = World(
-        seed,
-        links=LinkSpec(Fixed(Span(5_000)), loss=LOSSY),
-        ens=EnsSpec(latency=Uniform(Span(1_000), Span(20_000)), fifo=False, loss=LOSSY),
-    )
-    topic, heard = world.topic("t"), {}
-    for name in ("a", "b", "c"):
-        host = world.add(name, build)
-        heard[name] = []
-
-        def keep(item: object, into: list[bytes] = heard[name]) -> None:
-            if isinstance(item, Heard) and isinstance(item.message, bytes):
-                into.append(item.message)
-
-        host.on_deliver = keep
-        host.tell(Subscribe((topic,)))
-    for i in range(30):
-        for name in ("a", "b"):
-            world.at(1_000_000 + 50_000 * i, world.host(name).tell, Publish(topic, f"{name}{i}".encode() * 900))
-    world.run(until=200_000_000)
-    return heard
-
-
-CONFIG = CodedConfig(deadline_us=20_000_000, keep_us=30_000_000, ask_every_us=50_000)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_an_order_above_coding_is_complete_and_in_order(seed: int) -> None:
-    def build(name: str) -> Stack:
-        coded = CodedNode(Address(name), CONFIG, Random(name), Numbered)
-        return Stack(coded=coded, fifo=FifoMachine(Address(name), FifoConfig(deadline_us=30_000_000)))
-
-    for events in stacked(build, seed).values():
-        for publisher in "ab":
-            mine = [event for event in events if event.startswith(publisher.encode())]
-            assert mine == [f"{publisher}{i}".encode() * 900 for i in range(30)]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_coding_above_an_order_is_complete(seed: int) -> None:
-    def build(name: str) -> Stack:
-        fifo = FifoMachine(Address(name), FifoConfig(deadline_us=100_000))
-        return Stack(fifo=fifo, coded=CodedNode(Address(name), CONFIG, Random(name)))
-
-    for events in stacked(build, seed).values():
-        assert sorted(events) == sorted(f"{p}{i}".encode() * 900 for p in "ab" for i in range(30))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_sequencer_above_coding_gives_one_complete_order(seed: int) -> None:
-    """The broker loses 15 % of everything that clients and home publish."""
-
-    def stack(name: str, order: Machine) -> Stack:
-        return Stack(coded=CodedNode(Address(name), CONFIG, Random(name), BrokerMessage), order=order)
-
-    sequenced(seed, LOSSY, stack)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_coding_above_the_sequencer_keeps_its_order(seed: int) -> None:
-    def stack(name: str, order: Machine) -> Stack:
-        if name == "home":
-            return Stack(order=order)
-        patient = replace(CONFIG, quiet_us=2_000_000)
-        coded = CodedNode(Address(name), patient, Random(name), Event)
-        return Stack(order=order, events=Enveloped(Address(name)), coded=coded)
-
-    sequenced(seed, None, stack)
-
-
-def sequenced(seed: int, loss: Loss | None, stack: Callable[[str, Machine], Stack]) -> None:
-    """Three clients subscribe to both topics of one home, two of them publish; all agree, and miss nothing."""
-    world = World(
-        seed,
-        links=LinkSpec(Fixed(Span(5_000))),
-        ens=EnsSpec(latency=Uniform(Span(1_000), Span(20_000)), fifo=False, loss=loss),
-    )
-    homes = {world.topic("t"): Address("home"), world.topic("u"): Address("home")}
-    config = SequencerConfig(payload_wait_us=Micros(60_000_000))
-    home = TopicManager(Address("home"), None, (), tuple(homes), {}, config)
-    world.add("home", lambda name: stack(name, home))
-    for name in ("a", "b", "c"):
-        world.add(name, lambda name: stack(name, OrderingClient(Address(name), dict(homes), config)))
-        world.host(name).subscribe("t", "u")
-    for i in range(20):
-        for name, topic in (("a", "t"), ("b", "u")):
-            world.at(2_000_000 + 50_000 * i, world.host(name).publish, topic, bytes(2000))
-    world.run(until=200_000_000)
-    world.note("end")
-    journal = Journal(Header(), world.records)
-    assert sum(record.kind == "deliver" for record in world.records) == 3 * 40
-    for verdict in judge(journal, ["pairwise-order", "exactly-once", "complete"]):
-        assert verdict.holds, verdict.witness

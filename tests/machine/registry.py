@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple, get_args
 
-from tests.machine.toys import Counting
+from tests.machine.toys import Counting, Ledger
 from unisono.machine import (
     Accepted,
     CutOff,
@@ -12,6 +12,7 @@ from unisono.machine import (
     Gap,
     Heard,
     Joined,
+    Layered,
     Machine,
     Publish,
     Refused,
@@ -103,6 +104,36 @@ def draw_sessions(dice: Random, n: int) -> Any:
             return Frame(PEER, dice.randrange(1, n + 2), dice.randrange(100))
 
 
+def draw_ledgers(dice: Random, n: int) -> Any:
+    """For a stack of two, whichever is beneath."""
+    topic, lower, upper = Topic(dice.randrange(3)), *dice.sample(["red", "blue"], 2)
+    match dice.randrange(8):
+        case 0:
+            return Publish(topic, n)
+        case 1:
+            return Subscribe((topic,))
+        case 2 if dice.random() < 0.3:
+            return Unsubscribe((topic,))
+        case 3:
+            return Joined(topic)
+        case 4:
+            return dice.choice([Fired(f"{lower}/wake"), Restarted()])
+        case 5:
+            return Layered(upper, n)
+        case _:
+            return Heard(topic, [lower, dice.randrange(1, n + 2), [upper, dice.randrange(1, n + 2), n]])
+
+
+def ledgers(lower: str, upper: str) -> Entry:
+    return Entry(
+        f"stack of two durable ones, {lower} beneath {upper}",
+        lambda: Stack(**{lower: Ledger(lower), upper: Ledger(upper)}),
+        draw_ledgers,
+        (Publish, Subscribe, Unsubscribe, Heard, Joined, Fired, Restarted, Layered),
+        (Fired("basement/wake"), Layered("basement", 1), Heard(Topic(0), "marked by nobody")),
+    )
+
+
 MACHINES = [
     Entry(
         "fifo",
@@ -136,4 +167,6 @@ MACHINES = [
         (Publish, Subscribe, Unsubscribe, Heard, Joined, Fired),
         (Fired("basement/peer"), Heard(Topic(77), "on a topic nobody asked for")),
     ),
+    ledgers("red", "blue"),
+    ledgers("blue", "red"),
 ]

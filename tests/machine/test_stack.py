@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.machine.toys import Counting, Layer
+from tests.machine.toys import Counting, Layer, Ledger
 from unisono.machine import (
     Broadcast,
     Deliver,
+    DurableMachine,
     Fired,
     Gap,
     Heard,
@@ -15,6 +16,7 @@ from unisono.machine import (
     Leave,
     Publish,
     Refuse,
+    Restarted,
     Send,
     SetTimer,
     Stack,
@@ -89,3 +91,40 @@ def test_unknown_layers_are_refused() -> None:
     stack = Stack(a=Layer("a"))
     assert isinstance(stack.handle(Layered("attic", 1), NOW)[0], Refuse)
     assert isinstance(stack.handle(Fired("attic/1"), NOW)[0], Refuse)
+
+
+def test_a_stack_is_durable_if_all_its_layers_are() -> None:
+    assert isinstance(Stack(a=Ledger("a"), b=Ledger("b")), DurableMachine)
+    assert not isinstance(Stack(a=Ledger("a"), b=Layer("b")), DurableMachine)
+    assert not isinstance(Stack(a=Layer("a"), b=Ledger("b")), DurableMachine)
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_every_layer_is_restarted_the_lowest_first(order: tuple[str, str]) -> None:
+    lower, upper = order
+    stack = Stack(**{lower: Ledger(lower), upper: Ledger(upper)})
+    stack.handle(Subscribe((T,)), NOW)
+    effects = stack.handle(Restarted(), NOW)
+    assert [effect.key for effect in effects if isinstance(effect, SetTimer)] == [f"{lower}/wake", f"{upper}/wake"]
+    assert Join(T) in effects
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_both_layers_of_a_restored_stack_know_what_they_knew(order: tuple[str, str]) -> None:
+    lower, upper = order
+
+    def build() -> Stack:
+        return Stack(**{lower: Ledger(lower), upper: Ledger(upper)})
+
+    before = build()
+    before.handle(Subscribe((T,)), NOW)
+    [down] = [e.message for e in before.handle(Publish(T, "one"), NOW) if isinstance(e, Broadcast)]
+    assert down == [lower, 1, [upper, 1, "one"]]
+    assert Deliver(Heard(T, "one")) in before.handle(Heard(T, down), NOW)
+    after = build()
+    after.restore(before.snapshot())
+    assert list(before.snapshot()) == [lower, upper]
+    assert not any(isinstance(e, Deliver) for e in after.handle(Heard(T, down), NOW))
+    assert not any(isinstance(e, Deliver) for e in after.handle(Heard(T, [lower, 2, [upper, 1, "one"]]), NOW))
+    [down] = [e.message for e in after.handle(Publish(T, "two"), NOW) if isinstance(e, Broadcast)]
+    assert down == [lower, 2, [upper, 2, "two"]]
