@@ -110,6 +110,15 @@ class LogSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """A standby takes over after this much silence of the owner."""
 
 
+class OverlaySpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the nodes with the role `overlay` route and order: brokers on the tree that `parent` draws."""
+
+    detection: Literal["clients", "always"] = "clients"
+    """clients: wait for an echo where a conflict is possible. always: wherever somebody above is interested."""
+    held_ms: float | None = None
+    """An event that a broker has held this long is given up there, and subscribers are told; None waits for ever."""
+
+
 class ArchiveSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """How the nodes with the role `archive` keep what was delivered."""
 
@@ -135,10 +144,15 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     security: Security = Security()
     archive: ArchiveSpec = ArchiveSpec()
     log: LogSpec = LogSpec()
+    overlay: OverlaySpec = OverlaySpec()
 
     @property
     def root(self) -> NodeSpec:
         return next(node for node in self.nodes if node.parent is None)
+
+    @property
+    def is_overlay(self) -> bool:
+        return any("overlay" in node.roles for node in self.nodes)
 
     def node(self, name: str) -> NodeSpec:
         for node in self.nodes:
@@ -189,6 +203,7 @@ def check_deployment(raw: object) -> Deployment:
     _check_regions(deployment)
     _check_tree(deployment)
     _check_topics(deployment)
+    _check_overlay(deployment)
     return deployment
 
 
@@ -234,6 +249,18 @@ def _check_topics(deployment: Deployment) -> None:
             raise FormatError(f"topics.{topic.name}", f"its home {topic.home!r} is not a node of this deployment")
 
 
+def _check_overlay(deployment: Deployment) -> None:
+    """An overlay carries its events itself: nobody else in the deployment routes or numbers them."""
+    brokers = [node for node in deployment.nodes if "overlay" in node.roles]
+    for node in deployment.nodes if brokers else ():
+        if node.roles != ("overlay",):
+            raise FormatError(f"nodes.{node.name}", "where one node has the role overlay, all have it and no other")
+        if node.standby is not None or node.log != "file":
+            raise FormatError(f"nodes.{node.name}", "a broker of an overlay keeps nothing that another could take over")
+    if deployment.overlay.held_ms is not None and deployment.overlay.held_ms <= 0:
+        raise FormatError("overlay.held_ms", f"{deployment.overlay.held_ms} is no time to wait")
+
+
 def dump_deployment(deployment: Deployment) -> str:
     """TOML text that `parse_deployment` reads back to an equal deployment."""
     lines = [f"version = {deployment.version}", f"name = {_quote(deployment.name)}"]
@@ -251,6 +278,7 @@ def dump_deployment(deployment: Deployment) -> str:
         ("security", deployment.security),
         ("archive", deployment.archive),
         ("log", deployment.log),
+        ("overlay", deployment.overlay),
     ):
         fields = _fields(part)
         if fields:

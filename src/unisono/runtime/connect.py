@@ -19,6 +19,7 @@ from unisono.runtime.brokers import set_hub
 from unisono.runtime.discovery import discover
 from unisono.runtime.ens.memory import Hub, HubConfig
 from unisono.runtime.node import IN_PROCESS, Node
+from unisono.runtime.overlay.session import AnySession, OverlaySession
 from unisono.runtime.security import token_of
 from unisono.runtime.session import Session, SessionConfig
 
@@ -46,8 +47,8 @@ async def connect(
     state: str | Path | None = None,
     region: str | None = None,
     timeout: float = 10.0,
-) -> AsyncGenerator[Session, None]:
-    """Connects to a deployment.
+) -> AsyncGenerator[AnySession, None]:
+    """Connects to a deployment; the session of an overlay has the same methods.
 
     async with unisono.connect("unisono://127.0.0.1:7474") as session:
         await session.publish("trades", {"sym": "IBM", "px": 101.2})
@@ -59,17 +60,26 @@ async def connect(
         state=Path(state) if state is not None else None,
     )
     if isinstance(where, str) and where.startswith("memory://"):
-        async with _in_memory(where.removeprefix("memory://"), config) as session:
-            yield session
+        async with _in_memory(where.removeprefix("memory://"), config) as local:
+            yield local
         return
     deployment, base = await find_deployment(where, token or "", timeout)
     secret = token if token is not None else token_of(deployment.security)
-    session = Session(deployment, base, secret, config)
+    session = _session_of(where, deployment, base, secret, config)
     await session.open()
     try:
         yield session
     finally:
         await session.close()
+
+
+def _session_of(
+    where: str | Path | Deployment, deployment: Deployment, base: Path, token: str, config: SessionConfig
+) -> AnySession:
+    if not deployment.is_overlay:
+        return Session(deployment, base, token, config)
+    asked = urlsplit(where).netloc.split(",")[0] if isinstance(where, str) and "://" in where else None
+    return OverlaySession(deployment, base, token, config, near=asked)
 
 
 async def find_deployment(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:

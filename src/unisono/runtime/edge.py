@@ -10,6 +10,9 @@ from msgspec import Struct
 from unisono.machine import Fired, Restarted
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
+from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
+from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
+from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.messages import (
     Answer,
     Ask,
@@ -107,8 +110,10 @@ class Named(Struct, frozen=True, tag=True):
 
 
 NodeMessage = PeerMessage | Named
-ToNode = Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget | ToArchive
-ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | FromArchive
+ToNode = (
+    Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget | ToArchive | OverlayMessage
+)
+ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | FromArchive | FromOverlay
 Letters = ToNode | ToClient
 Logged = (
     Frame[NodeMessage] | Handled | BroadcastsDone | Fired | Restarted | ClientMessage | Open | Host | Migrate | Forget
@@ -128,5 +133,7 @@ def claims(message: Any) -> Address | None:
             return address
         case Creates() | Collect() | Install() | Update() | Ask() | Published():
             return sender(message)
+        case Said(source=address):
+            return address
         case _:
             return None

@@ -150,7 +150,8 @@ class Connection(asyncio.Protocol):
         self.error: UnisonoError | None = None
         self.gone: asyncio.Future[None] | None = None
         """For the owner: resolved by it when the connection is lost."""
-        self._codec, self._hello, self._dialed, self._config = codec, hello, dialed, config
+        self.dialed = dialed
+        self._codec, self._hello, self._config = codec, hello, config
         self._admit, self._receive, self._closed = admit, receive, closed
         self._reader = FrameReader(config.frame_bytes_max)
         self._loop = asyncio.get_running_loop()
@@ -166,7 +167,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._dialed:
+        if self.dialed:
             self._transport.write(encode_frame(self._hello))
         self._timer = self._loop.call_later(self._config.hello_s, self._introduction_is_due)
 
@@ -248,7 +249,7 @@ class Connection(asyncio.Protocol):
             self.error = PeerError(f"a hello was rejected: {reason}")
             self._transport.close()
             return
-        if not self._dialed:
+        if not self.dialed:
             self._transport.write(encode_frame(self._hello))
         self.peer = hello
         if self._timer is not None:

@@ -4,10 +4,29 @@ import os
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from unisono.errors import TransportError
+from unisono.model.event import Event
 from unisono.model.journal import Header, Record, encode_line
+from unisono.model.time import Micros
 
 Level = Literal["off", "deliveries", "all"]
+
+
+def publication(event: Event, now: Micros) -> Record:
+    """An event as its publisher hands it over; attributes stand in the note, for judges that know filters."""
+    return Record(
+        "publish",
+        now,
+        who=event.publisher,
+        event=event.id,
+        topic=event.topic,
+        publisher=event.publisher,
+        publisher_seq=event.sequence,
+        published_us=now,
+        note=msgspec.json.encode(event.attributes).decode() if event.attributes else None,
+    )
 
 
 class JournalFile:

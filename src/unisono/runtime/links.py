@@ -198,18 +198,24 @@ class Links:
         for address in hello.addresses:
             held = self._routes.get(address)
             if isinstance(held, Connection):
-                held.close(TransportError(f"{address} has connected again"))
+                error = TransportError(f"{address} has connected again")
+                held.close(error)
+                self._forget(held, error)  # now, so that the end of the old connection precedes the new one
             elif held is not None:
                 return f"{address} is not yours"
         self._connections[connection] = None
         for address in hello.addresses:
             self._routes[address] = connection
-        # Not now: our own hello leaves first.
-        asyncio.get_running_loop().call_soon(self._up, hello)
+        if connection.dialed:  # what the other side says may be in the same bytes as its hello
+            self._up(hello)
+        else:  # not now: our own hello leaves first
+            asyncio.get_running_loop().call_soon(self._up, hello)
         return None
 
     def _receive(self, connection: Connection, letters: list[Letter[Any]]) -> None:
         assert connection.peer is not None
+        if connection not in self._connections:
+            return  # its party has connected again, and this is its past
         addresses = connection.peer.addresses
         self.counters.received += len(letters)
         routes = self._routes
@@ -234,8 +240,11 @@ class Links:
         self.counters.closed += 1
         if connection.gone is not None and not connection.gone.done():
             connection.gone.set_result(None)
+        self._forget(connection, error)
+
+    def _forget(self, connection: Connection, error: UnisonoError | None) -> None:
         if self._connections.pop(connection, self) is self:
-            return  # never introduced
+            return  # never introduced, or forgotten already
         assert connection.peer is not None
         for address in connection.peer.addresses:
             if self._routes.get(address) is connection:

@@ -3,8 +3,9 @@
     async with Node(load_deployment(path), "eu-1") as node:
         await node.wait()
 
-The sequencer role is `Sessions(Desk(TopicManager))` on a `Host`; the broker role is the embedded broker. Clients
-that stay away for `client_lease_s` are forgotten: their registrations stop costing, and their address is dead.
+The sequencer role is `Sessions(Desk(TopicManager))` on a `Host`; the broker role is the embedded broker; the overlay
+role is a broker of a content-based overlay (`runtime.overlay`). Clients of a sequencer that
+stay away for `client_lease_s` are forgotten: their registrations stop costing, and their address is dead.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from unisono.model.deployment import Deployment, Sequencing
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
+from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
 from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
 from unisono.protocols.sequencer.node import Forget, TopicManager
@@ -50,6 +52,7 @@ from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
 from unisono.runtime.links import Links, LinksConfig, is_named, owner
+from unisono.runtime.overlay.role import OverlayRole
 from unisono.runtime.security import client_context, same_token, server_context, token_of
 from unisono.runtime.wal import InputLog, Log, LogConfig
 from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
@@ -112,6 +115,7 @@ class Node:
         self.host: Host | None = None
         self.desk: Desk | None = None
         self.broker: Broker | None = None
+        self.overlay: OverlayRole | None = None
         self._token = token_of(deployment.security)
         self._adopter: Adopter | None = None
         self._beacon: Beacon | None = None
@@ -154,6 +158,12 @@ class Node:
             self.ground.stand_on(ens)
             await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)
+        if "overlay" in self.spec.roles:
+            self.overlay = OverlayRole(
+                self.deployment, self.spec, self.links, self.config.host, self.refused, self.failed
+            )
+            self.links.attach(self.me, self)
+            await self.overlay.host.start()
         listen = (self.spec.standby or "127.0.0.1:0") if self.config.standby else self.spec.listen
         if listen != IN_PROCESS:
             self.port = await self.links.listen(*endpoint(listen))
@@ -180,6 +190,8 @@ class Node:
         if self.host is not None:
             await self.host.stop()
             await self.ground.close()
+        if self.overlay is not None:
+            await self.overlay.host.stop()
         if self.broker is not None:
             await self.broker.stop()
         if self._journal is not None:
@@ -281,27 +293,36 @@ class Node:
             case Fetch() | Locate() | Follow() | Enlist() | Commit() | Resign():
                 if self._archivist is not None:
                     self._archivist.post(message)
+            case Said():
+                if self.overlay is not None:
+                    self.overlay.post(message)
+            case Forget(client=client) if self.overlay is not None:
+                self.overlay.forget(client)
             case edge.Opened() | edge.NotOpened():
                 pass  # the answer to what we asked ourselves at start
+            case _ if self.host is None:
+                logger.debug("node %s has no use for %s", self.me, type(message).__name__)
             case _:
                 sid = edge.claims(message)
                 if isinstance(message, Forget):
                     self._sids.get(owner(message.client), {}).pop(message.client, None)
                 elif sid is not None and sid != self.me:
                     self._sids.setdefault(owner(sid), {})[sid] = None
-                assert self.host is not None
                 self.host.post(message)
 
     @property
+    def _working(self) -> Host | None:
+        return self.overlay.host if self.overlay is not None else self.host
+
+    @property
     def is_full(self) -> bool:
-        return self.ground.is_full or (self.host is not None and self.host.is_full)
+        return self.ground.is_full or (self._working is not None and self._working.is_full)
 
     def when_roomy(self, callback: Any) -> None:
-        assert self.host is not None
-        if self.ground.is_full:
+        if self.ground.is_full or self._working is None:
             asyncio.get_running_loop().call_later(0.05, self._check_room, callback)
         else:
-            self.host.when_roomy(callback)
+            self._working.when_roomy(callback)
 
     def _check_room(self, callback: Any) -> None:
         if self.is_full:
@@ -321,6 +342,8 @@ class Node:
         counters = {"links": _plain(self.links.counters), "broker": _plain(self.ground.counters)}
         if self.host is not None:
             counters["sequencer"] = _plain(self.host.counters)
+        if self.overlay is not None:
+            counters["overlay"] = self.overlay.report()
         if self._archivist is not None:
             counters["archive"] = _plain(self._archivist.counters)
         return edge.Report(
@@ -445,11 +468,16 @@ class Node:
                 lease.cancel()
             if hello.kind == "node" and self.host is not None:
                 self.host.post(Reconnected(address))
+            if hello.kind == "node" and self.overlay is not None:
+                self.overlay.up(address)
 
     def _down(self, hello: Hello, error: UnisonoError | None) -> None:
         if error is not None:
             logger.info("node %s lost %s: %s", self.me, ", ".join(hello.addresses), error)
-        if hello.kind == "client":
+        if self.overlay is not None:
+            for address in hello.addresses:
+                self.overlay.down(address)
+        elif hello.kind == "client":
             loop = asyncio.get_running_loop()
             for address in hello.addresses:
                 for client in [c for c in self._watchers if owner(c) == address]:

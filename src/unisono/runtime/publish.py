@@ -6,20 +6,41 @@ An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from unisono.machine import Accepted, Publish, Refused, Unknown
+from unisono.errors import PlanError
+from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown
+from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Topic
 from unisono.model.journal import Record
+from unisono.model.time import Micros
+from unisono.runtime.content import attributes_of, parse_where
 from unisono.runtime.dialect import NO_ATTRIBUTES, publisher_on
 from unisono.runtime.host import Host
 from unisono.runtime.payload import encode_payload
 
-if TYPE_CHECKING:
-    from unisono.runtime.session import Session
-
 Outcome = Accepted | Refused | Unknown
+
+
+class OutboxOwner(Protocol):
+    """What an outbox needs of its session."""
+
+    @property
+    def deployment(self) -> Deployment: ...
+
+    @property
+    def journals(self) -> bool: ...
+
+    def check_alive(self) -> None: ...
+
+    async def open_topics(self, names: list[str]) -> dict[str, Topic]: ...
+
+    def now(self) -> Micros: ...
+
+    def note(self, record: Record) -> None: ...
+
+    def note_publish(self, event: Event) -> None: ...
 
 
 class _Lane:
@@ -37,8 +58,20 @@ class _Lane:
 class Outbox:
     """All publications of a session."""
 
-    def __init__(self, session: "Session", host: Host, address: str, window: int, confirm_s: float) -> None:
-        """`confirm_s`: how long a broker that keeps payloads may take to say so."""
+    def __init__(
+        self,
+        session: OutboxOwner,
+        host: Host,
+        address: str,
+        window: int,
+        confirm_s: float = 0.0,
+        by_content: bool = False,
+    ) -> None:
+        """`confirm_s`: how long a broker that keeps payloads may take to say so.
+
+        With `by_content`, what is published without attributes has those that its data show.
+        """
+        self.by_content = by_content
         self._session, self._host, self._address, self.window = session, host, address, window
         self._confirm_s = confirm_s
         self._requests = 0
@@ -80,6 +113,8 @@ class Outbox:
         answer: "asyncio.Future[Outcome] | Publisher",
     ) -> None:
         payload = data if type(data) is bytes else encode_payload(data)
+        if attributes is None and self.by_content:
+            attributes = attributes_of(data)
         lane.sequence += 1
         lane.in_flight += 1
         event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
@@ -112,6 +147,13 @@ class Outbox:
                     self._unconfirmed[self._requests] = None
                 events.append(event)
             self._host.post(Publish(lane.topic, tuple(events), first))
+
+    def advertise(self, lane: _Lane, where: str) -> None:
+        if not self.by_content:
+            raise PlanError("advertisements are for the brokers of an overlay, and this deployment has none")
+        if self._batch:
+            self._flush()
+        self._host.post(Advertise(lane.topic, lane.publisher, parse_where(where)))
 
     async def drain(self) -> None:
         """Returns when every publication has its outcome."""
@@ -226,6 +268,13 @@ class Publisher:
                 await outbox.room(lane)
             self._open += 1
             outbox.put(lane, data, None, self)
+
+    def advertise(self, where: str) -> None:
+        """Says anew what this publisher will publish, to the brokers of an overlay; the narrower, the less they wait.
+
+        What lies outside is published all the same, as soon as every broker knows that it may come.
+        """
+        self._outbox.advertise(self._lane, where)
 
     async def drain(self) -> None:
         """Returns when everything sent has its outcome; look at `failures` then."""

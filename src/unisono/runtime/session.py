@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
-from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
+from unisono.errors import MisuseError, TransportError, UnisonoError
 from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event, Scalar
@@ -40,7 +40,7 @@ from unisono.runtime.ground import Ground
 from unisono.runtime.groups import Enlisted, Membership
 from unisono.runtime.homes import archives, home_of, sequencers
 from unisono.runtime.host import Host
-from unisono.runtime.journal import JournalFile
+from unisono.runtime.journal import JournalFile, publication
 from unisono.runtime.links import Links, Sink, is_named
 from unisono.runtime.node import sequencer_config
 from unisono.runtime.payload import payload_decoder
@@ -187,9 +187,10 @@ class Session:
     async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:
         """A publisher that does not wait for each outcome; see `Publisher`."""
         self.check_alive()
+        publisher = Publisher(self._outbox, await self._outbox.lane(topic))
         if advertise is not None:
-            raise PlanError("advertisements are for the brokers of an overlay, and this deployment has none")
-        return Publisher(self._outbox, await self._outbox.lane(topic))
+            publisher.advertise(advertise)
+        return publisher
 
     async def drain(self) -> None:
         """Returns when everything published has its outcome."""
@@ -370,19 +371,7 @@ class Session:
             self._journal.note(record)
 
     def note_publish(self, event: Event) -> None:
-        now = self.now()
-        self.note(
-            Record(
-                "publish",
-                now,
-                who=event.publisher,
-                event=event.id,
-                topic=event.topic,
-                publisher=event.publisher,
-                publisher_seq=event.sequence,
-                published_us=now,
-            )
-        )
+        self.note(publication(event, self.now()))
 
     def flush_journal(self) -> None:
         if self._journal is not None:

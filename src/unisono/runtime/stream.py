@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
 from unisono.model.predicate import EVERY_EVENT, Filter
 from unisono.model.promise import Promise
+from unisono.model.time import Micros
 from unisono.runtime.content import note_of, parse_where
 from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
@@ -27,10 +28,38 @@ from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
 from unisono.runtime.replay import ArchiveClient, Replay
 
-if TYPE_CHECKING:
-    from unisono.runtime.session import Session
-
 OnStall = Literal["wait"]
+
+
+class StreamOwner(Protocol):
+    """What a stream needs of its session, whatever carries the events."""
+
+    @property
+    def journals(self) -> bool: ...
+
+    async def enter_stream(self, stream: "Stream") -> None: ...
+
+    async def leave_stream(self, stream: "Stream") -> None: ...
+
+    async def open_topics(self, names: list[str]) -> dict[str, Topic]: ...
+
+    async def expand(self, patterns: list[str]) -> list[str]: ...
+
+    def introduce(self, stream: "Stream", topic: Topic) -> None: ...
+
+    def check_content(self) -> None: ...
+
+    def name_of(self, topic: Topic) -> str | None: ...
+
+    def now(self) -> Micros: ...
+
+    def note(self, record: Record) -> None: ...
+
+    async def keep_position(self, name: str, position: str) -> None: ...
+
+    def pause(self, stream: "Stream") -> None: ...
+
+    def resume(self, stream: "Stream") -> None: ...
 
 
 class Notification(Struct, frozen=True, gc=False, eq=False):
@@ -87,7 +116,7 @@ class Stream:
 
     def __init__(
         self,
-        session: "Session",
+        session: StreamOwner,
         interests: tuple[str, ...],
         promise: Promise,
         start: dict[str, int],
@@ -261,6 +290,8 @@ class Stream:
 
     async def _add(self, names: Any) -> None:
         new = [name for name in names if name not in self.topics]
+        if self._closed is not None:
+            raise self._closed
         if not new or self.host is None:
             return
         opened = await self._session.open_topics(new)

@@ -423,6 +423,8 @@ class Broker:
         if not is_broker:
             count = sum(1 for _ in self._tables.subs_of_hop(hop))
             reason = why_not_routed(source, name, message.filter, is_known, count, self._config.routes_per_client_max)
+            if reason is None and not is_own(source, message.client):
+                reason = f"{source} cannot subscribe for {message.client}"
             if reason is not None:
                 self._deny(source, name, reason)
                 return

@@ -21,83 +21,78 @@ def _tag(name: str) -> str:
     return f"Overlay{name}"
 
 
-class Adv(Struct, frozen=True, tag=_tag):
-    """Whoever is named will publish only what lies in the filter; one publisher may have several."""
+class Said(Struct, frozen=True, tag=_tag):
+    """What brokers say to each other, and clients to their broker; everything carries its sender."""
 
     source: Address
+
+
+class Adv(Said, frozen=True):
+    """Whoever is named will publish only what lies in the filter; one publisher may have several."""
+
     ad: str
     publisher: str
     filter: Filter
 
 
-class Unadv(Struct, frozen=True, tag=_tag):
+class Unadv(Said, frozen=True):
     """These advertisements are withdrawn, or `lost` with a link."""
 
-    source: Address
     ads: tuple[str, ...]
     lost: bool = False
 
 
-class Sub(Struct, frozen=True, tag=_tag):
+class Sub(Said, frozen=True):
     """A subscription; `client` groups those of one client (section 6.5)."""
 
-    source: Address
     sub: str
     client: str
     filter: Filter
 
 
-class Unsub(Struct, frozen=True, tag=_tag):
+class Unsub(Said, frozen=True):
     """The subscription has ended."""
 
-    source: Address
     sub: str
 
 
-class Pub(Struct, frozen=True, tag=_tag):
+class Pub(Said, frozen=True):
     """A publication. Upwards, `echo` asks for an Ack at its place, `barrier` for "not before those you still hold"."""
 
-    source: Address
     event: Event
     echo: bool = False
     barrier: bool = False
 
 
-class Ack(Struct, frozen=True, tag=_tag):
+class Ack(Said, frozen=True):
     """The echo, downwards only: here is this publication's place in my stream to you."""
 
-    source: Address
     event: EventId
 
 
-class Nack(Struct, frozen=True, tag=_tag):
+class Nack(Said, frozen=True):
     """Downwards only: it will never be echoed; drop it."""
 
-    source: Address
     event: EventId
     reason: str
 
 
-class Missed(Struct, frozen=True, tag=_tag):
+class Missed(Said, frozen=True):
     """Downwards only: this publication will not come this way; subscribers are to be told."""
 
-    source: Address
     event: Event
     reason: str
 
 
-class Ok(Struct, frozen=True, tag=_tag):
+class Ok(Said, frozen=True):
     """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done."""
 
-    source: Address
     kind: Literal["A", "S"]
     key: str
 
 
-class Open(Struct, frozen=True, tag=_tag):
+class Open(Said, frozen=True):
     """Of a link that is joining: all I announced is confirmed."""
-
-    source: Address
 
 
 class LinkUp(Struct, frozen=True, tag=_tag):

@@ -1,0 +1,426 @@
+"""A client's session with an overlay: a link to one broker, any number of streams and publishers.
+
+Every stream and every publisher is a client of the protocol, with an address of its own. When the link to the broker is
+lost they are cut off for good (streams are told and end, publications without an outcome are unknown); the session
+dials on, and what is subscribed and published afterwards begins under new addresses.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.machine import Broadcast
+from unisono.model.deployment import Deployment, NodeSpec
+from unisono.model.event import Event, Scalar
+from unisono.model.ids import Address, Topic
+from unisono.model.interest import check_interest, check_topic_name, is_pattern
+from unisono.model.journal import Header, Record
+from unisono.model.promise import Order, Promise, Reliability
+from unisono.model.time import Micros, parse_span
+from unisono.protocols.overlay.client import OverlayClient
+from unisono.protocols.overlay.messages import LinkDown
+from unisono.protocols.sequencer.node import Forget
+from unisono.qos import Ground, choose
+from unisono.runtime import edge
+from unisono.runtime.brokers import dial_node
+from unisono.runtime.clock import Clock
+from unisono.runtime.content import parse_where
+from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.host import Host
+from unisono.runtime.journal import JournalFile, publication
+from unisono.runtime.links import Links
+from unisono.runtime.overlay.role import broker_config
+from unisono.runtime.payload import payload_decoder
+from unisono.runtime.publish import Outbox, Outcome, Publisher
+from unisono.runtime.security import client_context
+from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.stream import Stream, check_interests
+
+logger = logging.getLogger(__name__)
+
+WINDOW = 1_000
+"""Publications under way per topic; whoever publishes more waits."""
+
+
+class OverlaySession:
+    """A connected client of an overlay. Made by `unisono.connect`."""
+
+    def __init__(
+        self, deployment: Deployment, base: Path, token: str, config: SessionConfig, near: str | None = None
+    ) -> None:
+        """`near` is where a broker listens that is preferred to all others."""
+        self.deployment, self.config = deployment, config
+        self.address = Address(f"c{secrets.token_hex(5)}")
+        self.broker = broker_for(deployment, config.region, near)
+        self._config = broker_config(deployment)
+        self._topics: dict[str, Topic] = {}
+        self._names: dict[Topic, str] = {}
+        self._ports: list[_Port] = []
+        self._port_count = 0
+        self._outbox: Outbox | None = None
+        self._link: asyncio.Future[None] | None = None  # done while the broker is connected
+        self._reports: dict[Address, asyncio.Future[edge.Report]] = {}
+        self._failure: UnisonoError | None = None
+        self._is_open = False
+        self._clock = Clock()
+        self._journal = (
+            JournalFile(config.journal, self.address, Header(note="client")) if config.journal is not None else None
+        )
+        self._links = Links(
+            Hello("client", (self.address,), deployment=deployment.name, token=token),
+            Codec(edge.Letters),
+            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
+            edge.claims,
+            self._up,
+            self._down,
+            client_tls=client_context(deployment.security, base),
+        )
+
+    # life
+
+    async def open(self) -> None:
+        self._link = asyncio.get_running_loop().create_future()
+        self._links.attach(self.address, self)
+        self._is_open = True
+        dial_node(self._links, self.broker)
+        try:
+            await self._connected()
+        except BaseException:
+            self._is_open = False
+            await self._links.close()
+            raise
+
+    async def close(self) -> None:
+        """Waits for outcomes still under way, ends streams, says goodbye."""
+        if not self._is_open:
+            return
+        if self._outbox is not None:
+            try:
+                async with asyncio.timeout(self.config.open_s):
+                    await self._outbox.drain()
+            except TimeoutError:
+                self._outbox.give_up("the session was closed")
+        for port in list(self._ports):
+            if port.stream is not None:
+                await port.stream.close()
+        self._is_open = False
+        for port in self._ports:
+            await port.host.stop()
+        await asyncio.sleep(0)  # the farewells leave
+        await self._links.close()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_open:
+            raise MisuseError("the session is closed")
+
+    def check_content(self) -> None:
+        """An overlay always selects by content."""
+
+    async def _connected(self) -> None:
+        """Returns when the broker can be reached; raises TransportError if it cannot within `open_s`."""
+        self.check_alive()
+        assert self._link is not None
+        await asyncio.wait([self._link], timeout=self.config.open_s)
+        if not self._link.done():
+            where = f"{self.broker.name} at {self.broker.listen}"
+            raise TransportError(f"broker {where} does not answer. Start it with: unisono node FILE {self.broker.name}")
+
+    # what people call
+
+    async def publish(self, topic: str, data: Any, attributes: dict[str, Scalar] | None = None) -> Outcome:
+        """Publishes one event and waits for its outcome: `Accepted`, `Refused` or `Unknown`.
+
+        outcome = await session.publish("trades", {"sym": "IBM", "px": 101.2})
+
+        Filters look at the attributes; without any, at the scalars of the data.
+        """
+        outbox = await self._publishing()
+        lane = await outbox.lane(topic)
+        await outbox.room(lane)
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        outbox.put(lane, data, attributes, answer)
+        return await answer
+
+    async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:
+        """A publisher that does not wait for each outcome; `advertise` says in advance what it will publish."""
+        outbox = await self._publishing()
+        publisher = Publisher(outbox, await outbox.lane(topic))
+        if advertise is not None:
+            publisher.advertise(advertise)
+        return publisher
+
+    async def drain(self) -> None:
+        """Returns when everything published has its outcome."""
+        if self._outbox is not None:
+            await self._outbox.drain()
+
+    def subscribe(
+        self,
+        *topics: str,
+        order: Order = "total",
+        deadline: str | None = None,
+        start: str = "latest",
+        reliability: Reliability = "best-effort",
+        on_stall: str = "wait",
+        type: Any = None,
+        name: str | None = None,
+        buffer: int = 65_536,
+        latest_only: bool = False,
+        group: str | None = None,
+        parallel: bool = False,
+        where: str | None = None,
+    ) -> Stream:
+        """A subscription to topics or patterns, narrowed by content, to be entered with `async with` and iterated.
+
+        async with session.subscribe("trades", where="px > 100 and sym = 'IBM'") as stream:
+            async for event in stream: ...
+        """
+        self.check_alive()
+        check_interests(topics)
+        for text in topics:
+            check_interest(text)
+        if on_stall != "wait":
+            raise MisuseError(f"on_stall {on_stall!r} is not built: a stalled topic waits, and says so")
+        wanted = parse_where(where)
+        promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
+        ground = Ground(has_sequencer=False, overlay=True, held_us_max=self._config.held_us_max)
+        choose(promise, ground, start if name is None else "named", group, parallel, content=True)
+        return Stream(self, topics, promise, {}, payload_decoder(type), None, latest_only, wanted)
+
+    async def status(self, node: str) -> edge.Report:
+        """How the session's broker is; raises TransportError if it does not answer."""
+        if node != self.broker.name:
+            raise MisuseError(f"this session knows {self.broker.name} only: ask with 'unisono status'")
+        await self._connected()
+        address = Address(node)
+        future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())
+        self._links.send(address, edge.Inquire(self.address))
+        await asyncio.wait([future], timeout=self.config.open_s)
+        if not future.done():
+            raise TransportError(f"node {node} does not answer")
+        return future.result()
+
+    # for streams and publishers
+
+    async def enter_stream(self, stream: Stream) -> None:
+        await self._connected()
+        port = self._add_port(stream)
+        stream.sid, stream.host = port.address, port.host
+        await port.start()
+        try:
+            await stream.join()
+        except BaseException:
+            await stream.close()
+            raise
+
+    async def leave_stream(self, stream: Stream) -> None:
+        port = next((port for port in self._ports if port.stream is stream), None)
+        if port is None:
+            return
+        self._ports.remove(port)
+        await stream.unsubscribe(*list(stream.topics))
+        await port.host.settle()
+        port.send(Address(self.broker.name), Forget(port.address))
+        await port.host.stop()
+        self._links.detach(port.address)
+
+    async def open_topics(self, names: list[str]) -> dict[str, Topic]:
+        """Numbers are this session's own: an overlay knows topics by their names, and none has to be born."""
+        for name in names:
+            if name not in self._topics:
+                if not is_pattern(name):
+                    check_topic_name(name)
+                topic = Topic(len(self._topics) + 1)
+                self._topics[name], self._names[topic] = topic, name
+        return {name: self._topics[name] for name in names}
+
+    async def expand(self, patterns: list[str]) -> list[str]:
+        """Brokers route by patterns as they are."""
+        return patterns
+
+    def introduce(self, stream: Stream, topic: Topic) -> None:
+        pass
+
+    async def keep_position(self, name: str, position: str) -> None:
+        raise MisuseError("an overlay keeps nothing to resume from, so a position is of no use")
+
+    def pause(self, stream: Stream) -> None:
+        pass
+
+    def resume(self, stream: Stream) -> None:
+        pass
+
+    def name_of(self, topic: Topic) -> str | None:
+        return self._names.get(topic)
+
+    def now(self) -> Micros:
+        return self._clock.now()
+
+    @property
+    def journals(self) -> bool:
+        return self._journal is not None
+
+    def note(self, record: Record) -> None:
+        if self._journal is not None:
+            self._journal.note(record)
+
+    def note_publish(self, event: Event) -> None:
+        self.note(publication(event, self.now()))
+
+    def flush_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.flush()
+
+    async def _publishing(self) -> Outbox:
+        await self._connected()
+        if self._outbox is None:
+            port = self._add_port(None)
+            self._outbox = port.outbox = Outbox(self, port.host, port.address, WINDOW, by_content=True)
+            await port.start()
+        return self._outbox
+
+    def _add_port(self, stream: Stream | None) -> "_Port":
+        self._port_count += 1
+        port = _Port(self, Address(f"{self.address}/{self._port_count}"), stream)
+        self._ports.append(port)
+        return port
+
+    # a sink for letters to the session itself
+
+    def post(self, message: Any) -> None:
+        if isinstance(message, edge.Report):
+            report = self._reports.pop(Address(message.node), None)
+            if report is not None and not report.done():
+                report.set_result(message)
+
+    @property
+    def is_full(self) -> bool:
+        return False
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    # the link
+
+    @property
+    def links(self) -> Links:
+        return self._links
+
+    def topic_name(self, topic: Topic) -> str:
+        return self._names[topic]
+
+    def machine_for(self, address: Address, stream: Stream | None) -> OverlayClient:
+        broker, limits = Address(self.broker.name), self._config.limits
+        if stream is None:
+            return OverlayClient(address, broker, self.topic_name, limits=limits)
+        return OverlayClient(address, broker, self.topic_name, stream.where, limits)
+
+    def fail(self, error: Exception) -> None:
+        """A machine of ours has stopped."""
+        self._failure = error if isinstance(error, UnisonoError) else TransportError(f"the session broke: {error!r}")
+        if self._outbox is not None:
+            self._outbox.give_up(str(error))
+        for port in self._ports:
+            if port.stream is not None:
+                port.stream.fail(self._failure)
+
+    def _up(self, hello: Hello) -> None:
+        if self._link is not None and not self._link.done():
+            self._link.set_result(None)
+
+    def _down(self, hello: Hello, error: UnisonoError | None) -> None:
+        logger.info("lost broker %s: %s", self.broker.name, error)
+        self._link = asyncio.get_running_loop().create_future()
+        self._outbox = None
+        for port in self._ports:
+            port.cut()
+        self._ports = [port for port in self._ports if port.stream is not None]
+
+
+AnySession = Session | OverlaySession
+"""What `connect` gives; the methods are the same."""
+
+
+class _Port:
+    """The outside of one client of the protocol, and its host."""
+
+    def __init__(self, session: OverlaySession, address: Address, stream: Stream | None) -> None:
+        self.address, self.stream = address, stream
+        self.machine = session.machine_for(address, stream)
+        self.host = Host(address, self.machine, self)
+        self.outbox: Outbox | None = None
+        self._session = session
+        self._is_cut = self._is_told = False
+
+    async def start(self) -> None:
+        self._session.links.attach(self.address, self.host)
+        await self.host.start()
+
+    def cut(self) -> None:
+        """The link is lost: nothing more from the broker, nothing more to it."""
+        if not self._is_cut:
+            self._is_cut = True
+            self._session.links.detach(self.address)
+            self.host.post(LinkDown(Address(self._session.broker.name)))
+
+    def send(self, to: Address, message: Any) -> None:
+        if not self._is_cut:
+            self._session.links.send(to, message)
+
+    def deliver(self, item: Any) -> None:
+        if self.stream is not None:
+            self.stream.deliver(item)
+        elif self.outbox is not None:
+            self.outbox.settle(item)
+
+    def broadcast(self, effect: Broadcast) -> None:
+        raise NotImplementedError("a client of an overlay has its broker only")
+
+    def join(self, topic: Topic) -> None:
+        raise NotImplementedError("a client of an overlay has its broker only")
+
+    def leave(self, topic: Topic) -> None:
+        raise NotImplementedError("a client of an overlay has its broker only")
+
+    def refused(self, reason: str) -> None:
+        logger.debug("%s refused: %s", self.address, reason)
+        self._session.note(Record("refuse", self._session.now(), who=self.address, note=reason))
+
+    def end_turn(self) -> None:
+        self._session.flush_journal()
+        if self.stream is None:
+            return
+        self.stream.end_turn()
+        if self.machine.is_cut_off and not self._is_told:
+            self._is_told = True
+            lost = f"the link to broker {self._session.broker.name} was lost, and this subscription ends"
+            self.stream.fail(TransportError(f"{lost}: what comes later could contradict what came. Subscribe again"))
+
+    def failed(self, error: Exception) -> None:
+        self._session.fail(error)
+
+
+def broker_for(deployment: Deployment, region: str | None, near: str | None) -> NodeSpec:
+    """The broker that was named, else one of the client's region, else the root."""
+    for node in deployment.nodes:
+        if near is not None and node.listen == near:
+            return node
+    return next((node for node in deployment.nodes if node.region == region), deployment.root)

@@ -1,0 +1,121 @@
+"""An overlay of real nodes on loopback sockets: clients select by content, agree on the order, and hear of losses."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import unisono
+from tests.runtime.test_cluster import free_ports
+from unisono.model.deployment import Deployment, NodeSpec, OverlaySpec, Region
+from unisono.runtime.node import Node
+from unisono.runtime.stream import Notification, Stream
+
+
+def chain(count: int, held_ms: float | None = None) -> Deployment:
+    """b0 - b1 - …, each in a region of its own, rooted at the first."""
+    nodes = tuple(
+        NodeSpec(f"b{i}", f"r{i}", f"127.0.0.1:{port}", f"b{i - 1}" if i else None, ("overlay",))
+        for i, port in enumerate(free_ports(count))
+    )
+    regions = tuple(Region(node.region) for node in nodes)
+    return Deployment(1, "chain", regions=regions, nodes=nodes, overlay=OverlaySpec(held_ms=held_ms))
+
+
+@asynccontextmanager
+async def running(deployment: Deployment, base: Path = Path()) -> AsyncGenerator[dict[str, Node], None]:
+    nodes: dict[str, Node] = {}
+    try:
+        for spec in deployment.nodes:
+            nodes[spec.name] = await started(deployment, spec.name, base)
+        await until(lambda: all_linked(nodes))
+        yield nodes
+    finally:
+        for node in reversed(nodes.values()):
+            await node.stop()
+
+
+async def started(deployment: Deployment, name: str, base: Path = Path()) -> Node:
+    node = Node(deployment, name, base)
+    await node.start()
+    return node
+
+
+def all_linked(nodes: dict[str, Node]) -> bool:
+    """Every broker has its neighbours and nothing is being agreed on."""
+    for name, node in nodes.items():
+        neighbours = sum(name == other.spec.parent for other in nodes.values()) + (node.spec.parent in nodes)
+        if node.overlay is None or node.overlay.counters.links != neighbours or not node.overlay.broker.is_idle:
+            return False
+    return True
+
+
+async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def take(stream: Stream, count: int) -> list[Notification]:
+    async with asyncio.timeout(30):
+        return [await anext(stream) for _ in range(count)]
+
+
+def url(deployment: Deployment, name: str) -> str:
+    return f"unisono://{deployment.node(name).listen}"
+
+
+def test_subscribers_get_what_their_filters_select_in_one_order() -> None:
+    async def run() -> None:
+        deployment = chain(3)
+        async with (
+            running(deployment) as nodes,
+            unisono.connect(url(deployment, "b0")) as top,
+            unisono.connect(url(deployment, "b2")) as low,
+            top.subscribe("trades", "quotes", where="px >= 50") as high,
+            low.subscribe("trades", "quotes", where="px < 60 or sym = 'SAP'") as mixed,
+        ):
+            assert (top.broker.name, low.broker.name) == ("b0", "b2")  # type: ignore[union-attr]
+            senders = [await s.publisher(topic) for s in (top, low) for topic in ("trades", "quotes")]
+            for i in range(200):
+                await senders[i % 4].send({"px": (i * 7) % 100, "sym": "SAP" if i % 5 == 0 else "IBM"})
+                if i % 10 == 0:
+                    await asyncio.sleep(0)
+            for sender in senders:
+                await sender.drain()
+                assert sender.failures == []
+            wanted = [i for i in range(200) if (i * 7) % 100 >= 50]
+            got = await take(high, len(wanted))
+            assert sorted(e.data["px"] for e in got) == sorted((i * 7) % 100 for i in wanted)
+            others = await take(mixed, sum((i * 7) % 100 < 60 or i % 5 == 0 for i in range(200)))
+            common = {e.id for e in got} & {e.id for e in others}
+            assert [e.id for e in got if e.id in common] == [e.id for e in others if e.id in common]
+            assert len(common) > 10
+            assert sum(node.overlay.broker.counters.detections for node in nodes.values() if node.overlay) > 0
+
+    asyncio.run(run())
+
+
+def test_an_update_selects_anew_without_losing_what_both_want() -> None:
+    async def run() -> None:
+        deployment = chain(2)
+        async with (
+            running(deployment),
+            unisono.connect(url(deployment, "b0")) as top,
+            unisono.connect(url(deployment, "b1")) as low,
+            top.subscribe("t", where="x < 10") as stream,
+        ):
+            for x in (1, 11):
+                await low.publish("t", {"x": x})
+            await stream.update(where="x > 5")
+            for x in (2, 12, 6):
+                await low.publish("t", {"x": x})
+            assert [e.data["x"] for e in await take(stream, 3)] == [1, 12, 6]
+            with pytest.raises(unisono.FormatError, match="column 5"):
+                await stream.update(where="x > ")
+            await low.publish("t", {"x": 7})
+            assert [e.data["x"] for e in await take(stream, 1)] == [7]
+
+    asyncio.run(run())
