@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from msgspec import Struct
 
@@ -28,11 +28,17 @@ from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
 from unisono.runtime.replay import ArchiveClient, Replay
 
+if TYPE_CHECKING:
+    from unisono.runtime.session import SessionConfig
+
 OnStall = Literal["wait"]
 
 
 class StreamOwner(Protocol):
     """What a stream needs of its session, whatever carries the events."""
+
+    @property
+    def config(self) -> "SessionConfig": ...
 
     @property
     def journals(self) -> bool: ...
@@ -50,6 +56,10 @@ class StreamOwner(Protocol):
     def check_content(self) -> None: ...
 
     def name_of(self, topic: Topic) -> str | None: ...
+
+    def topic_of(self, name: str) -> Topic | None: ...
+
+    def silence(self, name: str, patience_s: float) -> str: ...
 
     def now(self) -> Micros: ...
 

@@ -271,6 +271,12 @@ class OverlaySession:
     def name_of(self, topic: Topic) -> str | None:
         return self._names.get(topic)
 
+    def topic_of(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def silence(self, name: str, patience_s: float) -> str:
+        return f"{name!r}: the brokers did not agree on the subscription within {patience_s:g} s"
+
     def now(self) -> Micros:
         return self._clock.now()
 
