@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from unisono.errors import PeerError
 from unisono.machine import Send
-from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
@@ -30,7 +29,6 @@ from unisono.structures.sessions import Sessions
 CLIENTS = [t for t in get_args(edge.Logged) if isinstance(t, type) and t in get_args(edge.ToNode)]
 """What a client may send and the machine gets; the rest is answered by the process."""
 NAMES = ("a", "b", "b.c", "", "x y", "_unisono.x", "n", "c1", "c1/1", "c2/p", "hub")
-DEPLOYMENT = Deployment(1, "d", nodes=(NodeSpec("n"),))
 
 
 def invent(dice: random.Random, kind: Any, depth: int = 0) -> Any:
@@ -76,7 +74,7 @@ def topic(dice: random.Random) -> int:
 
 def node() -> Sessions:
     me = Address("n")
-    desk = Desk(me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), DEPLOYMENT)
+    desk = Desk(me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), None)
     return Sessions(desk, me, (Address("hub"),), edge.NodeMessage, BrokerMessage)
 
 

@@ -4,20 +4,24 @@
 deployment: a count and the node's slot), has it announced through the tree, and answers those who asked for it. Other
 nodes publish stamps of the topic too, so its name travels ahead of it: before the first message about a topic goes
 over a link, `Named` does.
+
+A name is born once, wherever it is asked for: a node that does not know it claims it first, and the claim climbs to the
+node that does, at the latest to the root, which knows all names and keeps what it has promised. So a topic stays where
+it was born when nodes are added and another one is drawn for its name. Nothing here looks at the deployment, which may
+have changed when the log is replayed: where a topic was born is told by the slot in its number.
 """
 
 from typing import Any
 
 from unisono.errors import MisuseError
 from unisono.machine import PERSIST, Deliver, DurableMachine, Effect, Send
-from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import check_topic_name
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import Announced, Born, Move
 from unisono.protocols.sequencer.node import Host
-from unisono.runtime.edge import Named, NotOpened, Open, Opened, TopicsBorn
-from unisono.runtime.homes import home_of, slot
+from unisono.runtime.edge import Claim, Claimed, Named, NotOpened, Open, Opened, TopicsBorn
+from unisono.runtime.homes import SLOTS, slot
 
 RESERVED = "_unisono"
 TOPICS_MAX = 1_000_000
@@ -29,15 +33,18 @@ WAITING_MAX = 10_000
 class Desk:
     """A topic manager that knows the names of its topics."""
 
-    def __init__(self, me: Address, inside: DurableMachine, deployment: Deployment) -> None:
+    def __init__(self, me: Address, inside: DurableMachine, parent: Address | None) -> None:
         self.inside = inside
         self.names: dict[Topic, str] = {}
         """Of every topic at home here or below."""
         self.mine: dict[str, Topic] = {}
         """Topics born here, in the order of birth."""
         self._announced: dict[Topic, None] = {}
+        self._slots: dict[str, int] = {}
+        """Where names are or may be born, by slot: those we know, were told of, or, as the root, have promised."""
+        self._claimed: dict[str, None] = {}  # by us, and not yet answered
         self._waiting: dict[tuple[Address, int], tuple[str, ...]] = {}  # forgotten by a restart: clients ask again
-        self._me, self._deployment, self._slot = me, deployment, slot(me)
+        self._me, self._parent, self._slot = me, parent, slot(me)
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:
@@ -45,7 +52,12 @@ class Desk:
                 return self._open(message, now)
             case Named(topic=topic, name=name):
                 self.names[topic] = name
+                self._slots[name] = topic % SLOTS
                 return [PERSIST]
+            case Claim():
+                return self._claim(message)
+            case Claimed():
+                return self._settle(message, now)
             case _:
                 return self._pass_on(self.inside.handle(message, now))
 
@@ -60,34 +72,60 @@ class Desk:
             return [Send(message.client, NotOpened(message.request, str(error)))]
         effects: list[Effect] = []
         for name in message.names:
-            if name not in self.mine:
-                topic = Topic((len(self.mine) + 1) << 16 | self._slot)
-                self.mine[name] = topic
-                self.names[topic] = name
-                effects.append(PERSIST)
-                effects += self._pass_on(self.inside.handle(Host(topic), now))
+            if name in self.mine or name in self._claimed:
+                continue
+            if self._parent is not None and name not in self._slots:
+                if len(self._claimed) < WAITING_MAX:
+                    self._claimed[name] = None
+                    effects += [PERSIST, Send(self._parent, Claim(name, self._slot, (self._me,)))]
+            elif self._slots.setdefault(name, self._slot) == self._slot:
+                self._bear(name, now, effects)
         if len(self._waiting) < WAITING_MAX:
             self._waiting[message.client, message.request] = message.names
             self._answer(effects)
+        return effects
+
+    def _bear(self, name: str, now: Micros, effects: list[Effect]) -> None:
+        topic = Topic((len(self.mine) + 1) * SLOTS + self._slot)
+        self.mine[name] = topic
+        self.names[topic] = name
+        effects.append(PERSIST)
+        effects += self._pass_on(self.inside.handle(Host(topic), now))
+
+    def _claim(self, message: Claim) -> list[Effect]:
+        """Answered by whoever knows; the root gives the name to whom it hears first."""
+        name, path = message.name, message.path
+        if name not in self._slots and self._parent is not None:
+            return [PERSIST, Send(self._parent, Claim(name, message.slot, (*path, self._me)))]
+        held = self._slots.setdefault(name, message.slot)
+        return [PERSIST, Send(path[-1], Claimed(name, held, path[:-1]))] if path else [PERSIST]
+
+    def _settle(self, message: Claimed, now: Micros) -> list[Effect]:
+        name, path = message.name, message.path
+        if path:
+            return [PERSIST, Send(path[-1], Claimed(name, message.slot, path[:-1]))]
+        effects: list[Effect] = [PERSIST]
+        self._claimed.pop(name, None)
+        self._slots[name] = message.slot
+        if message.slot == self._slot and name not in self.mine:
+            self._bear(name, now, effects)
+        self._answer(effects)
         return effects
 
     def _check(self, name: str) -> None:
         check_topic_name(name)
         if name.split(".")[0] == RESERVED:
             raise MisuseError(f"topic {name!r}: names starting with {RESERVED!r} are reserved")
-        home = home_of(self._deployment, name)
-        if home != self._me:
-            raise MisuseError(
-                f"topic {name!r} is at home at {home}, not at {self._me}: are the deployment files equal?"
-            )
         if len(self.mine) >= TOPICS_MAX and name not in self.mine:
             raise MisuseError(f"{TOPICS_MAX} topics have been born here")
 
     def _answer(self, effects: list[Effect]) -> None:
         for (client, request), names in list(self._waiting.items()):
-            if all(self.mine[name] in self._announced for name in names):
+            if all(self.mine[name] in self._announced if name in self.mine else name in self._slots for name in names):
                 del self._waiting[client, request]
-                effects.append(Send(client, Opened(request, tuple((name, self.mine[name]) for name in names))))
+                here = tuple((name, self.mine[name]) for name in names if name in self.mine)
+                elsewhere = tuple((name, self._slots[name]) for name in names if name not in self.mine)
+                effects.append(Send(client, Opened(request, here, elsewhere)))
 
     def _pass_on(self, inner: list[Effect]) -> list[Effect]:
         effects: list[Effect] = []
@@ -109,6 +147,8 @@ class Desk:
             "names": dict(self.names),
             "mine": dict(self.mine),
             "announced": list(self._announced),
+            "slots": dict(self._slots),
+            "claimed": list(self._claimed),
         }
 
     def restore(self, snapshot: Any) -> None:
@@ -116,3 +156,5 @@ class Desk:
         self.names = dict(snapshot["names"])
         self.mine = dict(snapshot["mine"])
         self._announced = dict.fromkeys(snapshot["announced"])
+        self._slots = dict(snapshot["slots"])
+        self._claimed = dict.fromkeys(snapshot["claimed"])

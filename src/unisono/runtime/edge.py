@@ -32,7 +32,7 @@ from unisono.structures.sessions import BroadcastsDone, Frame, Handled
 
 
 class Open(Struct, frozen=True, tag=True):
-    """A client wants these topics, whose home is here, to exist; those that do not are born."""
+    """A client wants these topics to exist; those that do not are born here."""
 
     client: Address
     request: int
@@ -40,10 +40,11 @@ class Open(Struct, frozen=True, tag=True):
 
 
 class Opened(Struct, frozen=True, tag=True):
-    """They exist, and the whole tree knows them."""
+    """They exist, and the whole tree knows them; or they have been born elsewhere, at the node with this slot."""
 
     request: int
     topics: tuple[tuple[str, Topic], ...]
+    elsewhere: tuple[tuple[str, int], ...] = ()
 
 
 class NotOpened(Struct, frozen=True, tag=True):
@@ -109,7 +110,23 @@ class Named(Struct, frozen=True, tag=True):
     name: str
 
 
-NodeMessage = PeerMessage | Named
+class Claim(Struct, frozen=True, tag=True):
+    """Node to its parent: may I bear a topic of this name? `path`: who asks, and who passed it on."""
+
+    name: str
+    slot: int
+    path: tuple[Address, ...]
+
+
+class Claimed(Struct, frozen=True, tag=True):
+    """The answer, back along the path: the name belongs to the node with this slot."""
+
+    name: str
+    slot: int
+    path: tuple[Address, ...]
+
+
+NodeMessage = PeerMessage | Named | Claim | Claimed
 ToNode = (
     Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget | ToArchive | OverlayMessage
 )

@@ -1,7 +1,8 @@
-"""Where a topic is at home: planned in the deployment, or drawn from its name by rendezvous hashing.
+"""Where a new topic is born: at the home the deployment plans, or at the one that rendezvous hashing draws.
 
-Every client and node computes the same home from the same deployment file. When nodes are added, about one topic in
-n would be drawn to the new one: pin the homes of existing topics in the file first (`unisono plan placement`).
+Every client computes the same home from the same deployment file. When a node is added, about one name in n is drawn to
+it: topics that do not exist yet are born there, those that exist stay where they are (`desk`), and who asks the new
+node for them is told so.
 """
 
 from functools import lru_cache
@@ -35,9 +36,22 @@ def _drawn(topic: str, nodes: tuple[Address, ...]) -> Address:
     return max(nodes, key=lambda node: blake2b(topic.encode(), key=node.encode()[:64], digest_size=8).digest())
 
 
+SLOTS = 1 << 16
+
+
 def slot(node: Address) -> int:
     """The low 16 bits of all topics born at this node, so that nodes never give the same number to two topics."""
     return int.from_bytes(blake2b(node.encode(), digest_size=2).digest(), "big")
+
+
+def birthplace(deployment: Deployment, topic: str, place: int) -> Address:
+    """The node with this slot."""
+    for node in sequencers(deployment):
+        if slot(node) == place:
+            return node
+    raise MisuseError(
+        f"topic {topic!r} is at home at a node that this deployment does not have: is there a newer deployment file?"
+    )
 
 
 def check_slots(deployment: Deployment) -> None:

@@ -32,7 +32,7 @@ from unisono.runtime.dialect import publisher_on
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
-from unisono.runtime.homes import home_of, sequencers
+from unisono.runtime.homes import birthplace, home_of, sequencers
 from unisono.runtime.links import Links
 from unisono.runtime.security import client_context, token_of
 
@@ -140,14 +140,7 @@ class NamedPublisher:
         """Learns the number of the topic and our mark there."""
         if name in self._topics:
             return
-        home = home_of(self._deployment, name)
-        self._asked += 1
-        request = self._asked
-        await self._ask(home, edge.Open(self.address, request, (name,)), lambda: request in self._answers)
-        answer = self._answers.pop(request)
-        if isinstance(answer, edge.NotOpened):
-            raise MisuseError(answer.reason)
-        topic = answer.topics[0][1]
+        home, topic = await self._find(name, home_of(self._deployment, name))
         # Request 0 is never new: the answer to it tells the mark and changes nothing.
         await self._ask(home, Creates(self.address, (Wanted(topic, 0, 1, 0),)), lambda: topic in self._taken)
         last = self._taken[topic]
@@ -158,6 +151,17 @@ class NamedPublisher:
                 lambda: self._fates.get(topic, "pending") != "pending",
             )
         self._topics[name], self._names[topic], self._homes[topic] = topic, name, home
+
+    async def _find(self, name: str, home: Address) -> tuple[Address, Topic]:
+        self._asked += 1
+        request = self._asked
+        await self._ask(home, edge.Open(self.address, request, (name,)), lambda: request in self._answers)
+        answer = self._answers.pop(request)
+        if isinstance(answer, edge.NotOpened):
+            raise MisuseError(answer.reason)
+        if answer.elsewhere:
+            return await self._find(name, birthplace(self._deployment, name, answer.elsewhere[0][1]))
+        return home, answer.topics[0][1]
 
     async def _send_payloads(self, rows: list[Row]) -> None:
         """Returns when the broker has them: a number without its payload would be a gap."""

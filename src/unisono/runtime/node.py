@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MACHINE = "sequencer 1"
+MACHINE = "sequencer 2"
 """Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 TREE_FEATURE = "sequencer"
 IN_PROCESS = "memory"
@@ -219,7 +219,7 @@ class Node:
         parent = Address(self.spec.parent) if self.spec.parent is not None else None
         children = tuple(Address(child) for child in deployment.children(me))
         config = sequencer_config(deployment)
-        self.desk = Desk(me, TopicManager(me, parent, children, (), {}, config), deployment)
+        self.desk = Desk(me, TopicManager(me, parent, children, (), {}, config), parent)
         peers = (*((parent,) if parent is not None else ()), *children)
         machine = Sessions(self.desk, me, peers, edge.NodeMessage, BrokerMessage)
         log = await self._open_log(data)

@@ -38,7 +38,7 @@ from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
 from unisono.runtime.groups import Enlisted, Membership
-from unisono.runtime.homes import archives, home_of, sequencers
+from unisono.runtime.homes import archives, birthplace, home_of, sequencers
 from unisono.runtime.host import Host
 from unisono.runtime.journal import JournalFile, publication
 from unisono.runtime.links import Links, Sink, is_named
@@ -291,23 +291,33 @@ class Session:
         for name in names:
             if name not in self._topics:
                 missing.setdefault(home_of(self.deployment, name), []).append(name)
-        for home, wanted in missing.items():
-            self._requests += 1
-            future: asyncio.Future[edge.Opened | edge.NotOpened] = asyncio.get_running_loop().create_future()
-            self._answers[self._requests] = future
-            question = edge.Open(self.address, self._requests, tuple(wanted))
-            try:
-                answer = await self.ask(home, question, future, f"node {home}, home of {wanted[0]!r}, does not answer")
-            finally:
-                self._answers.pop(question.request, None)
-            if isinstance(answer, edge.NotOpened):
-                raise MisuseError(answer.reason)
+        while missing:
+            home = next(iter(missing))
+            wanted = missing.pop(home)
+            answer = await self._open_at(home, tuple(wanted))
             for name, topic in answer.topics:
                 self._topics[name], self._names[topic], self._homes[topic] = topic, name, home
                 self._machine.homes[topic] = home
-            if self.archive is not None:
-                await self.archive.follow(tuple(wanted))
+            for name, place in answer.elsewhere:
+                missing.setdefault(birthplace(self.deployment, name, place), []).append(name)
+            if self.archive is not None and answer.topics:
+                await self.archive.follow(tuple(name for name, _ in answer.topics))
         return {name: self._topics[name] for name in names}
+
+    async def _open_at(self, home: Address, names: tuple[str, ...]) -> edge.Opened:
+        self._requests += 1
+        request = self._requests
+        future: asyncio.Future[edge.Opened | edge.NotOpened] = asyncio.get_running_loop().create_future()
+        self._answers[request] = future
+        question = edge.Open(self.address, request, names)
+        try:
+            answer = await self.ask(home, question, future, f"node {home}, home of {names[0]!r}, does not answer")
+        finally:
+            self._answers.pop(request, None)
+        if isinstance(answer, edge.NotOpened):
+            raise MisuseError(answer.reason)
+        opened: edge.Opened = answer
+        return opened
 
     async def expand(self, patterns: list[str]) -> list[str]:
         """Topics that match now; later ones reach the streams by `follow`. A node that is away is not waited for."""

@@ -193,13 +193,11 @@ class Subscriber:
         out.append(Refuse(f"topic {message.topic}: {message.reason}"))
 
     def _give_up_joining(self, now: Micros, out: list[Effect]) -> None:
-        """Nobody waits for the topics being joined any more: as if they had been joined and left at once. Homes that
-        have not answered yet are told the newer version, which makes what is still under way to them stale."""
+        """As if joined and left at once: the newer version makes stale what is still under way to silent homes."""
         topics, self.joining = self.joining, ()
         for waiting in (self._unjoined, self._uncollected, self._uninstalled, self._installed):
             waiting.clear()
-        for topic in topics:
-            self._forgotten.pop(topic, None)
+        self._forgotten = {topic: number for topic, number in self._forgotten.items() if topic not in topics}
         self._examine_anew()
         self._leave(topics, now, out)
 
