@@ -9,15 +9,14 @@ from tests.matching.worlds import conjunction, event, expression, random_event
 from unisono.errors import FormatError, MisuseError
 from unisono.model.predicate import Filter, parse
 from unisono.structures.matching import MatchingIndex
-from unisono.structures.matching import kernels as kernels_module
+from unisono.structures.matching.kernels import COMPILED, INTERPRETED
 from unisono.structures.matching.pairs import PairEngine
 
 NAMES = "abcd"
-INTERPRETED = kernels_module.INTERPRETED
 
 
 def indexes(compiled: bool) -> Iterator[tuple[str, MatchingIndex[int]]]:
-    kernels = kernels_module.compiled() if compiled else INTERPRETED
+    kernels = COMPILED.wait() if compiled else INTERPRETED
     yield "loop", MatchingIndex[int]("loop")
     yield "pairs", MatchingIndex[int]("pairs", kernels)
     yield "roaring, verified by kernels", MatchingIndex[int]("roaring", kernels)
@@ -75,7 +74,7 @@ def test_the_batch_scan_agrees_for_every_size_of_batch(compiled: bool) -> None:
     dice = random.Random(8)
     live = dict(enumerate(filters(dice, 100)))
     boxes = [(i, f.boxes[0]) for i, f in live.items()]
-    engine = PairEngine(kernels_module.compiled() if compiled else INTERPRETED, [box for _, box in boxes])
+    engine = PairEngine(COMPILED.wait() if compiled else INTERPRETED, [box for _, box in boxes])
     engine.add_all(boxes)
     for size in (1, 2, 63, 64):
         events = [random_event(dice, NAMES) for _ in range(size)]
@@ -163,4 +162,4 @@ def test_nothing_is_compiled_by_using_an_index() -> None:
         "assert index.match({'a': 7}) == [7]\nassert 'numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert kernels_module.ready() is None or kernels_module.ready() is kernels_module.compiled()
+    assert COMPILED.ready() is None or COMPILED.ready() is COMPILED.wait()

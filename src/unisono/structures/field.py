@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from unisono.structures.warming import Kernel
+
 POLYNOMIAL = 0x11D
 _WORD_BYTES = 8
 
@@ -67,35 +69,26 @@ def combine_portable(factors: Sequence[bytes], rows: Sequence[bytes]) -> list[by
     return combinations
 
 
-_kernel: Callable[[Any, Any, Any], None] | None = None
-_warming: threading.Thread | None = None
-_starting = threading.Lock()
-
-
 def warm_up() -> threading.Thread:
-    """Starts compiling the kernel, once per process; join the thread to wait for it. Without numba it does nothing."""
-    global _warming
-    with _starting:
-        if _warming is None:
-            _warming = threading.Thread(target=_compile, name="field-kernel", daemon=True)
-            _warming.start()
-    return _warming
+    """Starts compiling the kernel; join the thread to wait for it. Without numba it does nothing."""
+    return _kernel.warm_up()
 
 
 def is_compiled() -> bool:
-    return _kernel is not None
+    return _kernel.ready() is not None
 
 
 def combine(factors: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
     """One combination of the rows per line of factors; every line has one factor per row, all rows one length."""
-    return combine_compiled(factors, rows) if _kernel is not None else combine_portable(factors, rows)
+    return combine_compiled(factors, rows) if _kernel.ready() is not None else combine_portable(factors, rows)
 
 
 def combine_compiled(factors: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
     """As `combine`; the kernel must be compiled."""
     import numpy as np
 
-    if _kernel is None:
+    kernel = _kernel.ready()
+    if kernel is None:
         raise RuntimeError("the kernel is not compiled: join warm_up() first")
     size = len(rows[0])
     if not size:
@@ -106,18 +99,17 @@ def combine_compiled(factors: Sequence[bytes], rows: Sequence[bytes]) -> list[by
     source = np.frombuffer(b"".join(rows), np.uint64).reshape(len(rows), -1)
     lines = np.frombuffer(b"".join(factors), np.uint8).reshape(-1, len(rows))
     target = np.empty((len(factors), stride // _WORD_BYTES), np.uint64)
-    _kernel(lines, source, target)
+    kernel(lines, source, target)
     flat = target.tobytes()
     return [flat[start : start + size] for start in range(0, len(flat), stride)]
 
 
-def _compile() -> None:
-    global _kernel
+def _compile() -> Callable[[Any, Any, Any], None] | None:
     try:
         import numpy as np
         from numba import njit, types
     except ImportError:
-        return
+        return None
 
     high = np.uint64(0x8080808080808080)
     reduction = np.uint64(0x1D1D1D1D1D1D1D1D)  # the polynomial's low byte, in each byte of the word
@@ -156,4 +148,8 @@ def _compile() -> None:
     bytes_in = types.Array(types.uint8, 2, "C", readonly=True)
     words_in = types.Array(types.uint64, 2, "C", readonly=True)
     words_out = types.Array(types.uint64, 2, "C")
-    _kernel = njit(types.void(bytes_in, words_in, words_out), nogil=True)(kernel)
+    compiled: Callable[[Any, Any, Any], None] = njit(types.void(bytes_in, words_in, words_out), nogil=True)(kernel)
+    return compiled
+
+
+_kernel = Kernel("field", _compile)

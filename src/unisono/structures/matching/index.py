@@ -28,11 +28,12 @@ class MatchingIndex(Generic[Key]):
         self._kernels = kernels
         self._rows_of: dict[Key, list[int]] = {}
         self._filters: dict[Key, Filter] = {}
-        self._serials: dict[Key, int] = {}
-        self._next_serial = 0
         self._boxes: list[Box | None] = []
         self._keys: list[Key | None] = []
         self._free: list[int] = []
+        self._serials: list[int] = []  # per row: the how-manieth filter it belongs to
+        self._next_serial = 0
+        self._reused = False  # a row may have a younger filter than rows behind it
         self._several = 0  # filters of more than one box: the same key may turn up twice
         self._name: EngineName = "loop"
         self._engine: Any = LoopEngine()
@@ -78,7 +79,7 @@ class MatchingIndex(Generic[Key]):
             self._boxes[row] = self._keys[row] = None
             self._free.append(row)
         self._several -= len(rows) > 1
-        del self._filters[key], self._serials[key]
+        del self._filters[key]
 
     def match(self, event: Mapping[str, object]) -> list[Key]:
         """Keys of the filters that hold for a flat event (see `flatten`)."""
@@ -102,20 +103,22 @@ class MatchingIndex(Generic[Key]):
             if row == len(self._boxes):
                 self._boxes.append(box)
                 self._keys.append(key)
+                self._serials.append(self._next_serial)
             else:
-                self._boxes[row], self._keys[row] = box, key
+                self._boxes[row], self._keys[row], self._serials[row] = box, key, self._next_serial
+                self._reused = True
             rows.append(row)
         self._filters[key], self._rows_of[key] = filter, rows
-        self._serials[key] = self._next_serial
         self._next_serial += 1
         self._several += len(rows) > 1
 
     def _keys_of(self, rows: list[int]) -> list[Key]:
+        if self._reused:
+            rows.sort(key=self._serials.__getitem__)
+        else:
+            rows.sort()
         keys: list[Any] = [self._keys[row] for row in rows]
-        if self._several:
-            keys = list(dict.fromkeys(keys))
-        keys.sort(key=self._serials.__getitem__)
-        return keys
+        return list(dict.fromkeys(keys)) if self._several else keys
 
     def _settle(self) -> None:
         """Changes the engine if another one is due; asked per event, so it is two comparisons."""
@@ -154,10 +157,10 @@ class MatchingIndex(Generic[Key]):
     def _ready_kernels(self) -> Any:
         if self._kernels is None:
             try:
-                from unisono.structures.matching.kernels import ready
+                from unisono.structures.matching.kernels import COMPILED
             except ImportError:  # no numpy
                 return None
-            self._kernels = ready()
+            self._kernels = COMPILED.ready()
         return self._kernels
 
     def _use(self, name: EngineName) -> None:

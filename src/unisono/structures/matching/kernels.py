@@ -1,10 +1,8 @@
 """The inner loops of matching, written once: interpreted as they stand, or compiled by numba when it is there.
 
-Nothing is compiled at import. `warm_up` compiles in a background thread, `ready` says without waiting whether that has
-happened. Both forms give the same results; tests run both.
+Nothing is compiled at import: see `COMPILED`. Both forms give the same results; tests run both.
 """
 
-import threading
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unisono.structures.matching.packed import INSIDE, LAST, OR_NEXT, OUTSIDE
+from unisono.structures.warming import Kernel
 
 POSTING = np.dtype([("row", "i4"), ("low1", "f4"), ("high1", "f4"), ("low2", "f4"), ("high2", "f4")])
 CELL = np.dtype([("at", "i8"), ("length", "i4"), ("capacity", "i4")])
@@ -252,15 +251,18 @@ def file(
 
 def match(
     atoms: Any, start: Any, borders: Any, buckets: Any, coded: Any, single: Any, pairs: Any, pair_count: int,
-    cells: Any, pool: Any, counters: Any, low: Any, high: Any, bucket: Any, out: Any,
+    cells: Any, pool: Any, counters: Any, low: Any, high: Any, bucket: Any, out: Any, at: Any,
 ) -> int:  # fmt: skip
-    """Rows that hold for the event, each once: one cell per pair of columns is looked into."""
+    """Rows that hold for the event, each once: one cell per pair of columns is looked into.
+
+    Candidates are gathered before any of them is asked: their places in memory are then fetched side by side, where
+    asking each at once would wait for one after the other.
+    """
     count = 0
     scanned = cells[0]["length"]
     for k in range(cells[0]["at"], cells[0]["at"] + cells[0]["length"]):
-        if holds(atoms, start[pool[k]["row"]], low, high):
-            out[count] = pool[k]["row"]
-            count += 1
+        out[count] = pool[k]["row"]
+        count += 1
     for column in range(len(low)):
         if np.isnan(low[column]):
             bucket[column] = -1
@@ -270,11 +272,7 @@ def match(
             cell = cells[single[column] + bucket[column]]
             scanned += cell["length"]
             for k in range(cell["at"], cell["at"] + cell["length"]):
-                if (
-                    pool[k]["low1"] <= high[column]
-                    and low[column] <= pool[k]["high1"]
-                    and holds(atoms, start[pool[k]["row"]], low, high)
-                ):
+                if pool[k]["low1"] <= high[column] and low[column] <= pool[k]["high1"]:
                     out[count] = pool[k]["row"]
                     count += 1
     for p in range(pair_count):
@@ -290,12 +288,18 @@ def match(
                 and low_a <= pool[k]["high1"]
                 and pool[k]["low2"] <= high_b
                 and low_b <= pool[k]["high2"]
-                and holds(atoms, start[pool[k]["row"]], low, high)
             ):
                 out[count] = pool[k]["row"]
                 count += 1
     counters[SCANNED] += scanned
-    return count
+    for i in range(count):
+        at[i] = start[out[i]]
+    found = 0
+    for i in range(count):
+        if holds(atoms, at[i], low, high):
+            out[found] = out[i]
+            found += 1
+    return found
 
 
 def match_batch(
@@ -353,38 +357,23 @@ def match_batch(
 
 INTERPRETED = Kernels(match, verify, file, match_batch)
 _HELPERS = (holds, bucket_of, group_at, share_of, choose, downwards, post, take_out)
-_lock = threading.Lock()
-_compiled: list[Kernels] = []
 
 
-def compiled() -> Kernels | None:
-    """The compiled kernels, compiling them now if need be; None if numba is not installed."""
-    with _lock:
-        if not _compiled:
-            try:
-                import numba
-            except ImportError:
-                return None
-            from unisono.structures.matching.pairs import exercise
+def _compile() -> Kernels | None:
+    try:
+        import numba
+    except ImportError:
+        return None
+    from unisono.structures.matching.pairs import exercise
 
-            # The same code over a second set of globals, in which the helpers are the compiled ones.
-            names: dict[str, Any] = dict(globals())
-            for function in (*_HELPERS, *INTERPRETED):
-                again = FunctionType(function.__code__, names, function.__name__)
-                names[function.__name__] = numba.njit(again, nogil=True, cache=True)
-            kernels = Kernels(*(names[name] for name in Kernels._fields))
-            exercise(kernels)
-            _compiled.append(kernels)
-        return _compiled[0]
+    # The same code over a second set of globals, in which the helpers are the compiled ones.
+    names: dict[str, Any] = dict(globals())
+    for function in (*_HELPERS, *INTERPRETED):
+        again = FunctionType(function.__code__, names, function.__name__)
+        names[function.__name__] = numba.njit(again, nogil=True, cache=True)
+    kernels = Kernels(*(names[name] for name in Kernels._fields))
+    exercise(kernels)
+    return kernels
 
 
-def ready() -> Kernels | None:
-    """The compiled kernels if they are there already."""
-    return _compiled[0] if _compiled else None
-
-
-def warm_up() -> threading.Thread:
-    """Compiles in the background; join the thread to wait for it."""
-    thread = threading.Thread(target=compiled, name="unisono-matching-kernels", daemon=True)
-    thread.start()
-    return thread
+COMPILED = Kernel("matching", _compile)

@@ -54,6 +54,7 @@ class PairEngine:
         self._sample = np.full((_SAMPLE, 1), np.nan)
         self._seen = 0
         self._out = np.empty(64, np.int32)
+        self._at = np.empty(64, np.int32)
         self._built_rows = 0
         self._built_with_events = False
         self._matched = 0
@@ -136,10 +137,11 @@ class PairEngine:
         s = self.store
         if len(self._out) < s.rows:
             self._out = np.empty(2 * s.rows, np.int32)
+            self._at = np.empty(2 * s.rows, np.int32)
         self._matched += 1
         count = self._kernels.match(
             s.atoms, s.start, self._borders, self._buckets, self._coded, self._single, self._pairs, self._pair_count,
-            self._cells, self._pool, self._counters, low, high, self._bucket, self._out,
+            self._cells, self._pool, self._counters, low, high, self._bucket, self._out, self._at,
         )  # fmt: skip
         found: list[int] = self._out[:count].tolist()
         return found

@@ -22,13 +22,12 @@ _BOUNDS_SAMPLED = 20_000
 
 
 class _Attribute:
-    """The bitmaps of one attribute; every row that constrains it is in `rows`."""
+    """The bitmaps of one attribute, over the rows that constrain it."""
 
-    __slots__ = ("absent_fails", "borders", "named", "names", "number_fails", "other_fails", "rows")
+    __slots__ = ("absent_fails", "borders", "named", "names", "number_fails", "other_fails")
 
     def __init__(self, borders: list[float]) -> None:
         self.borders = borders
-        self.rows: Any = BitMap()
         self.number_fails: list[Any] = [BitMap() for _ in range(len(borders) + 1)]
         self.absent_fails: Any = BitMap()
         self.other_fails: Any = BitMap()  # neither a string nor a constant will do
@@ -73,14 +72,25 @@ class RoaringEngine:
             for row, box in boxes:
                 self._store.add(row, box)
         collected: dict[int, tuple[Any, list[int]]] = {}
+        # A row fails in most buckets of its attribute: which few it meets is collected, the rest is the complement.
+        constrained: dict[str, list[int]] = {}
+        met: dict[tuple[str, int], list[int]] = {}
         for row, box in boxes:
             for name, values in box.sides:
-                if name not in self._attributes:
-                    self._attributes[name] = _Attribute(_borders([values]))
-                for bitmap in _bitmaps(self._attributes[name], values):
+                attribute = self._attributes.get(name)
+                if attribute is None:
+                    attribute = self._attributes[name] = _Attribute(_borders([values]))
+                constrained.setdefault(name, []).append(row)
+                for bucket in _buckets_met(attribute.borders, values):
+                    met.setdefault((name, bucket), []).append(row)
+                for bitmap in _other_bitmaps(attribute, values):
                     collected.setdefault(id(bitmap), (bitmap, []))[1].append(row)
         for bitmap, rows in collected.values():
             bitmap.update(rows)
+        for name, rows in constrained.items():
+            everybody = BitMap(rows)
+            for bucket, fails in enumerate(self._attributes[name].number_fails):
+                fails |= everybody - BitMap(met.get((name, bucket), ()))
         self._rows.update([row for row, _ in boxes])
 
     def remove(self, row: int, box: Box) -> None:
@@ -145,9 +155,14 @@ def _name(value: object) -> object:
 
 def _bitmaps(attribute: _Attribute, values: Values) -> list[Any]:
     """The bitmaps a row with this side belongs to; the same ones when it is removed."""
-    bitmaps: list[Any] = []
     met = _buckets_met(attribute.borders, values)
-    bitmaps += [attribute.number_fails[b] for b in range(len(attribute.number_fails)) if b not in met]
+    fails = [attribute.number_fails[b] for b in range(len(attribute.number_fails)) if b not in met]
+    return fails + _other_bitmaps(attribute, values)
+
+
+def _other_bitmaps(attribute: _Attribute, values: Values) -> list[Any]:
+    """Those of values that are no numbers."""
+    bitmaps: list[Any] = []
     if not values.contains(MISSING):
         bitmaps.append(attribute.absent_fails)
     if values.contains([]):
@@ -161,9 +176,7 @@ def _bitmaps(attribute: _Attribute, values: Values) -> list[Any]:
         bitmaps.append(attribute.other_fails)
         return bitmaps
     bitmaps.append(attribute.names)
-    for name in names:
-        bitmaps.append(attribute.named.setdefault(name, BitMap()))
-    return bitmaps
+    return bitmaps + [attribute.named.setdefault(name, BitMap()) for name in names]
 
 
 def _buckets_met(borders: list[float], values: Values) -> set[int]:
