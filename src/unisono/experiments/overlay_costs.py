@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from unisono.audit.metrics import ordering_degree
 from unisono.audit.trace import Trace
+from unisono.experiments.baselines.lamport_overlay import LamportBroker
 from unisono.experiments.baselines.literal_overlay import LiteralBroker
 from unisono.experiments.experiment import Experiment, Row
 from unisono.machine import Machine, Send
@@ -182,7 +183,7 @@ def ordering_brokers(tree: Tree, workload: Workload, detection: Any, dice: Rando
 
 
 def known_brokers(tree: Tree, workload: Workload, mode: Any, dice: Random) -> Overlay:
-    """Brokers that know everything from the start: plain forwarding, and the printed algorithm."""
+    """Brokers that know everything from the start: plain forwarding, the printed algorithm, Lamport keys."""
     brokers: dict[Address, Machine] = {}
     for i in range(len(tree.above)):
         tables = Tables()
@@ -192,7 +193,10 @@ def known_brokers(tree: Tree, workload: Workload, mode: Any, dice: Random) -> Ov
             tables.add_sub(name, f"sub:{name}" if at == i else address(tree.towards(i, at)), name, filter)
         near = [address(j) for j, parent in enumerate(tree.above) if parent == i]
         near += [address(tree.above[i])] if tree.above[i] >= 0 else []
-        brokers[address(i)] = LiteralBroker(address(i), near, tables, mode)
+        lamport = mode == "lamport"
+        brokers[address(i)] = (
+            LamportBroker(address(i), near, tables) if lamport else LiteralBroker(address(i), near, tables, mode)
+        )
     return Overlay(tree, brokers, workload, dice)
 
 
@@ -202,7 +206,10 @@ SCHEMES: dict[str, Callable[[Tree, Workload, Random], Overlay]] = {
     "fast": lambda tree, workload, dice: ordering_brokers(tree, workload, "fast", dice),
     "clients": lambda tree, workload, dice: ordering_brokers(tree, workload, "clients", dice),
     "always": lambda tree, workload, dice: ordering_brokers(tree, workload, "always", dice),
+    "printed, batch": lambda tree, workload, dice: known_brokers(tree, workload, "batch", dice),
     "printed, progressive": lambda tree, workload, dice: known_brokers(tree, workload, "progressive", dice),
+    "printed, sorted queue": lambda tree, workload, dice: known_brokers(tree, workload, "sorted", dice),
+    "Lamport keys": lambda tree, workload, dice: known_brokers(tree, workload, "lamport", dice),
 }
 
 

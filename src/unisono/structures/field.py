@@ -7,11 +7,10 @@ row costs four additions on average and no table). The kernel is compiled by `wa
 import; until it is ready, and wherever numba is missing, the tables do the work.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unisono.structures.warming import Kernel
+from unisono.structures.warming import Kernel, Thread
 
 POLYNOMIAL = 0x11D
 _WORD_BYTES = 8
@@ -69,7 +68,7 @@ def combine_portable(factors: Sequence[bytes], rows: Sequence[bytes]) -> list[by
     return combinations
 
 
-def warm_up() -> threading.Thread:
+def warm_up() -> Thread:
     """Starts compiling the kernel; join the thread to wait for it. Without numba it does nothing."""
     return _kernel.warm_up()
 

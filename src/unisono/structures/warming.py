@@ -4,9 +4,11 @@ A room with inner loops names a function that compiles them and asks `ready` bef
 wherever numba is missing, the same work is done without: results are identical, so nobody else can tell.
 """
 
-import threading
 from collections.abc import Callable
+from threading import Lock, Thread
 from typing import Generic, TypeVar
+
+__all__ = ["Kernel", "Thread"]
 
 T = TypeVar("T")
 
@@ -18,7 +20,7 @@ class Kernel(Generic[T]):
         self._name, self._compile = name, compile
         self._made: T | None = None
         self._missing = False
-        self._making = threading.Lock()
+        self._making = Lock()
 
     def ready(self) -> T | None:
         """The kernel if it is there already; never waits."""
@@ -32,8 +34,8 @@ class Kernel(Generic[T]):
                 self._missing = self._made is None
             return self._made
 
-    def warm_up(self) -> threading.Thread:
+    def warm_up(self) -> Thread:
         """Compiles in the background; join the thread to wait for it."""
-        thread = threading.Thread(target=self.wait, name=f"unisono-{self._name}-kernel", daemon=True)
+        thread = Thread(target=self.wait, name=f"unisono-{self._name}-kernel", daemon=True)
         thread.start()
         return thread
