@@ -9,8 +9,9 @@ from msgspec import structs
 
 from unisono.errors import FormatError, TransportError
 from unisono.model.time import Micros
+from unisono.runtime.fenced import FencedError
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.replicated import FencedError, ReplicatedConfig, ReplicatedLog
+from unisono.runtime.replicated import ReplicatedConfig, ReplicatedLog
 from unisono.runtime.wal import Logged
 
 
