@@ -25,7 +25,7 @@ def play(story: Callable[[Session], Awaitable[None]], **options: Any) -> None:
 
 async def take(stream: Stream, count: int) -> list[Notification]:
     found = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in stream:
             found.append(event)
             if len(found) == count:

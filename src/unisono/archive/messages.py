@@ -11,8 +11,7 @@ import pyarrow as pa
 from msgspec import Struct, json
 
 from unisono.archive.schema import SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_batch
-from unisono.errors import FormatError, MisuseError
-from unisono.model.interest import check_topic_name
+from unisono.errors import FormatError
 
 STREAM_VERSION = 1
 PART_BYTES = 512 << 10
@@ -55,13 +54,6 @@ class Index(Struct, frozen=True):
     """Rows up to here were removed by retention, or may be at any moment."""
     dropped_numbers: dict[str, int] = {}
     """Per topic the last number among them."""
-
-
-def check_stream_name(name: str) -> str:
-    """Returns the name, or raises MisuseError: a stream's name is one word of a topic's."""
-    if "." in name:
-        raise MisuseError(f"archive.stream {name!r}: a stream's name has no dots")
-    return check_topic_name(name)
 
 
 def rows_subject(name: str) -> str:

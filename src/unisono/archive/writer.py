@@ -71,6 +71,11 @@ class ArchiveWriter:
         """The last durable row, sealed or not."""
         return self._tail[-1].seq if self._tail else self.manifest.last
 
+    @property
+    def offered(self) -> int:
+        """The last row that readers see."""
+        return self.manifest.last
+
     def numbers(self) -> dict[str, int]:
         """Per topic the last durable number: where a restarted archive goes on."""
         found = dict(self.manifest.dropped_numbers)

@@ -128,6 +128,12 @@ class ArchiveSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """Beyond this the oldest segments are removed; None keeps everything."""
     keep_s: float | None = None
     """Segments older than this are removed."""
+    stream: str | None = None
+    """Rows are kept in this JetStream stream instead of files; it belongs to one node with the role archive."""
+    servers: tuple[str, ...] = ()
+    """NATS servers with that stream; none means those of the broker."""
+    replicas: int = 3
+    """Of the stream, when it is made."""
 
 
 class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -204,6 +210,7 @@ def check_deployment(raw: object) -> Deployment:
     _check_tree(deployment)
     _check_topics(deployment)
     _check_overlay(deployment)
+    _check_archive(deployment)
     return deployment
 
 
@@ -259,6 +266,20 @@ def _check_overlay(deployment: Deployment) -> None:
             raise FormatError(f"nodes.{node.name}", "a broker of an overlay keeps nothing that another could take over")
     if deployment.overlay.held_ms is not None and deployment.overlay.held_ms <= 0:
         raise FormatError("overlay.held_ms", f"{deployment.overlay.held_ms} is no time to wait")
+
+
+def _check_archive(deployment: Deployment) -> None:
+    name = deployment.archive.stream
+    if name is None:
+        return
+    if "." in name:
+        raise FormatError("archive.stream", f"{name!r}: a stream's name is one word, without dots")
+    check_topic_name(name)
+    keepers = [node.name for node in deployment.nodes if "archive" in node.roles]
+    if len(keepers) > 1:
+        raise FormatError("archive.stream", f"one stream has one archive, not {len(keepers)}: {', '.join(keepers)}")
+    if not deployment.archive.servers and deployment.broker.kind not in ("nats", "jetstream"):
+        raise FormatError("archive.servers", f"broker {deployment.broker.kind!r} keeps no streams: name NATS servers")
 
 
 def dump_deployment(deployment: Deployment) -> str:

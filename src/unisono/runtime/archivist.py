@@ -1,12 +1,9 @@
 """The archive role: a client inside a node that hears everything in total order, keeps it, and hands it out.
 
-It subscribes to all topics and appends what it is notified of, gaps included, to an `ArchiveWriter`; after a restart it
+It subscribes to all topics and appends what it is notified of, gaps included, to its `Shelf`; after a restart it
 goes on behind the last durable number of every topic, and what was published meanwhile becomes a recorded gap. All
-disk work of the writer happens on one thread, in order; reading for clients on another. Only sealed rows are offered.
+work of the writer happens on one thread, in order; reading for clients on another. Only sealed rows are offered.
 """
-
-# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
-# pyright: reportAttributeAccessIssue=false
 
 import asyncio
 import logging
@@ -17,13 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 
-from unisono.archive.reader import Archive
-from unisono.archive.schema import ArchivedEvent, to_events
-from unisono.archive.writer import ArchiveConfig, ArchiveWriter
+from unisono.archive.schema import ArchivedEvent
 from unisono.errors import MisuseError, TransportError, UnisonoError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
@@ -31,6 +24,7 @@ from unisono.model.promise import Promise
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.runtime.clock import Clock
+from unisono.runtime.fenced import FencedError
 from unisono.runtime.fetching import (
     ATTRIBUTES,
     GAP,
@@ -41,13 +35,13 @@ from unisono.runtime.fetching import (
     Locate,
     Located,
     NotFetched,
-    Row,
     ToArchive,
 )
 from unisono.runtime.groups import Groups, ToGroups
 from unisono.runtime.links import Links
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.shelf import Cut, Writing, answer, shelf_of
 from unisono.runtime.stream import Notification, Stream
 
 logger = logging.getLogger(__name__)
@@ -58,24 +52,12 @@ BUFFER = 65_536
 BATCH = 5_000
 """Rows of one append: one write, one sync."""
 TICK_S = 0.25
-LOOK_ROWS = 50_000
-"""Rows looked at for one answer."""
-ANSWER_BYTES = 1 << 20
-"""Payload bytes after which an answer ends; a frame may hold eight times this."""
-ANSWER_ROWS = 5_000
 AGAIN_S = 0.5
 CANCEL_AGAIN_S = 2.0
 ASKED_MAX = 10_000
 """Questions waiting; further ones are asked again."""
 FOLLOWERS_MAX = 10_000
 FOLLOW_S = 10.0
-
-
-class Cut(Struct, frozen=True):
-    """Rows up to `seq` are sealed, and they cover these numbers."""
-
-    seq: int
-    numbers: dict[str, int]
 
 
 class ArchiveCounters(Struct):
@@ -103,14 +85,8 @@ class Archivist:
     ) -> None:
         """`reply` sends an answer to a client; `links` are the node's own when nobody can dial it."""
         self.counters = ArchiveCounters()
-        self.directory = directory
         self._deployment, self._base, self._token, self._links, self._reply = deployment, base, token, links, reply
-        keep = deployment.archive
-        self._config = ArchiveConfig(
-            seal_age_us=Micros(round(keep.seal_s * 1e6)),
-            keep_bytes=keep.keep_bytes,
-            keep_age_us=Micros(round(keep.keep_s * 1e6)) if keep.keep_s is not None else None,
-        )
+        self._shelf = shelf_of(deployment, directory, token)
         self._clock = Clock()
         self._groups = Groups(directory / "groups")
         self._disk = ThreadPoolExecutor(1, "archive")
@@ -120,22 +96,27 @@ class Archivist:
         self._stream: Stream | None = None
         self._followers: list[tuple[Follow, float]] = []
         self._asked: dict[tuple[Address, int], None] = {}
+        self._replaced: str | None = None
+        """Why this archive does nothing more: another one has the stream."""
         # Only the disk thread touches these two; `_cut` is replaced as a whole, so others may read it.
-        self._writer: ArchiveWriter | None = None
+        self._writer: Writing | None = None
         self._appended: dict[str, int] = {}
         self._cut = Cut(0, {})
 
     async def start(self) -> None:
-        """Opens the directory; hearing begins as soon as the nodes can be reached."""
+        """Opens the shelf if it can be reached; hearing begins as soon as the nodes can."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._disk, self._open)
+        try:
+            await loop.run_in_executor(self._disk, self._open)
+        except TransportError as error:
+            logger.warning("archive %s: %s", self._shelf.where, error)
         self._tasks = [
             asyncio.create_task(self._keep_hearing(), name="archive"),
             asyncio.create_task(self._keep_ticking(), name="archive clock"),
         ]
 
     async def stop(self) -> None:
-        """Seals what it has and lets go of the directory."""
+        """Seals what it has and lets go of the shelf."""
         # Once is not enough: asyncio.wait_for swallows a cancellation that meets its result.
         while not all(task.done() for task in self._tasks):
             for task in self._tasks:
@@ -143,13 +124,14 @@ class Archivist:
             await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_S)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, self._close)
+        await loop.run_in_executor(self._reading, self._shelf.close)
         self._disk.shutdown()
         self._reading.shutdown()
 
     # hearing
 
     async def _keep_hearing(self) -> None:
-        while True:
+        while self._replaced is None:
             try:
                 await self._hear()
             except (UnisonoError, OSError) as error:
@@ -227,7 +209,9 @@ class Archivist:
     # the disk thread
 
     def _open(self) -> None:
-        self._writer = ArchiveWriter(self.directory, self._config)
+        if self._replaced is not None:
+            raise TransportError(self._replaced)
+        self._writer = self._shelf.open()
         self._appended = self._writer.numbers()
         self._note_cut()
 
@@ -242,12 +226,14 @@ class Archivist:
         return dict(self._appended)
 
     @contextmanager
-    def _writing(self) -> Iterator[ArchiveWriter | None]:
-        """A disk that failed may hold half a record: the directory is read again before anything is added to it."""
+    def _writing(self) -> Iterator[Writing | None]:
+        """A disk that failed may hold half a record, a stream more than we know: they are read again first."""
         try:
             yield self._writer
             self._note_cut()
-        except OSError:
+        except (OSError, TransportError) as error:
+            if isinstance(error, FencedError):
+                self._replaced = str(error)
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
@@ -256,7 +242,7 @@ class Archivist:
     def _write(self, batch: list[Notification], heads: list[tuple[str, int, int]]) -> None:
         with self._writing() as writer:
             if writer is None:
-                raise TransportError(f"the archive in {self.directory} is not open")
+                raise TransportError(f"archive {self._shelf.where} is not open")
             writer.append(self._rows(writer.last, batch, heads), self._clock.now())
 
     def _rows(self, seq: int, batch: list[Notification], heads: list[tuple[str, int, int]]) -> list[ArchivedEvent]:
@@ -280,7 +266,7 @@ class Archivist:
         return rows
 
     def _tick(self) -> None:
-        self._known()  # opens the directory again if the disk failed
+        self._known()  # opens it again if it failed
         with self._writing() as writer:
             assert writer is not None
             writer.tick(self._clock.now())
@@ -295,25 +281,28 @@ class Archivist:
 
     def _note_cut(self) -> None:
         """When all rows are sealed, what they cover is known."""
-        if self._writer is not None and self._writer.manifest.last == self._writer.last:
+        if self._writer is not None and self._writer.offered == self._writer.last:
             self._cut = Cut(self._writer.last, dict(self._appended))
 
     # time
 
     async def _keep_ticking(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        while self._replaced is None:
             await asyncio.sleep(TICK_S)
             try:
                 await loop.run_in_executor(self._disk, self._tick)
-            except OSError as error:
+            except (OSError, TransportError) as error:
                 self.counters.failures += 1
-                logger.error("archive %s: %s", self.directory, error)
+                logger.error("archive %s: %s", self._shelf.where, error)
 
     # answering
 
     def post(self, message: ToArchive) -> None:
         """A client asks; the answer goes out when it is there."""
+        if self._replaced is not None:
+            self._reply(message.client, NotFetched(message.request, self._replaced))
+            return
         if isinstance(message, Follow):
             self._follow(message)
             return
@@ -344,74 +333,12 @@ class Archivist:
             self._reply(message.client, done.result())
         else:
             self.counters.failures += 1
-            logger.error("archive %s: %s", self.directory, error)
+            logger.error("archive %s: %s", self._shelf.where, error)
             self._reply(message.client, NotFetched(message.request, str(error)))
 
     def _answer(self, message: Fetch | Locate) -> Fetched | Located:
-        return self._fetch(message) if isinstance(message, Fetch) else self._locate(message)
-
-    def _locate(self, message: Locate) -> Located:
-        archive, topic, number = Archive(self.directory), message.topic, message.number
-        covers = self._cut.numbers.get(topic, 0)
-        for segment in reversed(archive.manifest().segments):
-            if topic not in segment.numbers or segment.numbers[topic][0] > number:
-                continue
-            for batch in archive.read(segment.first - 1, segment.last, (topic,)):
-                below = batch.filter(pc.less_equal(batch.column("number"), number))
-                return Located(message.request, below.column("seq")[-1].as_py(), covers)
-        return Located(message.request, 0, covers)
-
-    def _fetch(self, message: Fetch) -> Fetched:
-        archive, cut = Archive(self.directory), self._cut
-        manifest = archive.manifest()
-        topics, above = message.topics, message.above
-        after = max(message.after, manifest.dropped_upto)
-        if message.after < 0:
-            for segment in manifest.segments:
-                if any(segment.numbers.get(topic, (0, 0))[1] > above.get(topic, 0) for topic in topics):
-                    break
-                after = segment.last
-        after = min(after, cut.seq)
-        rows: list[Row] = []
-        size, upto = 0, min(cut.seq, after + LOOK_ROWS)
-        if after < upto:
-            for event in _events(archive, after, upto, topics):
-                if event.number <= above.get(event.topic, 0):
-                    continue
-                rows.append(_wire(event))
-                size += len(event.payload) + 100
-                if size >= ANSWER_BYTES or len(rows) >= ANSWER_ROWS:
-                    upto = event.seq
-                    break
-        dropped = manifest.dropped_numbers
-        return Fetched(
-            message.request,
-            tuple(rows),
-            max(after, upto),
-            cut.seq,
-            {topic: cut.numbers.get(topic, 0) for topic in topics},
-            {topic: dropped[topic] for topic in topics if topic in dropped},
-        )
-
-
-def _events(archive: Archive, after: int, upto: int, topics: tuple[str, ...]) -> Iterator[ArchivedEvent]:
-    for batch in archive.read(after, upto, topics):
-        for start in range(0, batch.num_rows, 1000):
-            part: pa.RecordBatch = batch.slice(start, 1000)
-            yield from to_events(part)
-
-
-def _wire(event: ArchivedEvent) -> Row:
-    return Row(
-        event.seq,
-        event.topic,
-        event.number,
-        event.publisher,
-        event.publisher_seq,
-        event.headers,
-        event.payload,
-        event.published_us,
-    )
+        cut = self._cut
+        return answer(self._shelf.view(), cut, message)
 
 
 def _row(seq: int, item: Notification, now: Micros) -> ArchivedEvent:
@@ -429,7 +356,7 @@ def _gap_row(seq: int, topic: str, first: int, last: int, reason: str, now: Micr
 
 
 def archive_directory(base: Path, data: str | None, name: str) -> Path:
-    """Where a node with the role `archive` keeps it."""
+    """Where a node with the role `archive` keeps it, or with a stream at least the views of its groups."""
     if data is None:
         raise MisuseError(f"node {name!r} has the role archive and no data directory to keep it in")
     return base / data / name / "archive"

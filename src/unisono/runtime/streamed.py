@@ -23,7 +23,6 @@ from unisono.archive.messages import (
     Assembly,
     Head,
     Index,
-    check_stream_name,
     decode_index,
     decode_rows,
     in_messages,
@@ -54,8 +53,8 @@ class StreamArchive:
     """A view of an archive in a stream; has the interface of `archive.reader.Archive`. One thread at a time."""
 
     def __init__(self, name: str, options: NatsOptions) -> None:
-        """Raises TransportError when no server lets us in, MisuseError when there is no such stream."""
-        self.name = check_stream_name(name)
+        """Raises TransportError when no server lets us in."""
+        self.name = name
         self._line = StreamLine(name, options)
         self._where: tuple[int, int] | None = None  # a row, and the sequence of the message that begins with it
         try:
@@ -299,6 +298,7 @@ class StreamWriter:
         self._owner = secrets.token_hex(8)
         self._rows_since = self._bytes_since = 0
         self._since_us: int | None = None
+        self._is_broken = False
         try:
             self._line.wait(self._line.make([rows_subject(name), index_subject(name)], replicas))
             self._claim()
@@ -321,7 +321,7 @@ class StreamWriter:
                 self._append_index()
                 return
             except FencedError:
-                continue  # somebody appended meanwhile: read again
+                self._is_broken = False  # somebody appended meanwhile: read again
 
     @property
     def offered(self) -> int:
@@ -386,7 +386,7 @@ class StreamWriter:
     def close(self) -> None:
         """Lets go of the stream; the next writer need not read much."""
         try:
-            if self._rows_since:
+            if self._rows_since and not self._is_broken:
                 self._append_index()
         except TransportError as error:
             logger.info("%s", error)
@@ -402,7 +402,11 @@ class StreamWriter:
             for head, body in messages:
                 await self._line.append(subject, body, head.block())
 
-        self._line.wait(all_of_them())
+        try:
+            self._line.wait(all_of_them())
+        except TransportError:
+            self._is_broken = True
+            raise
 
 
 def is_stream(location: str) -> bool:
@@ -414,7 +418,7 @@ def open_stream(location: str) -> StreamArchive:
     """The archive at `nats://user:password@host:port/NAME`; hosts may be several, with commas between them."""
     parts = urlsplit(location)
     name = parts.path.strip("/")
-    if not name or not parts.netloc:
+    if not name or not parts.netloc or "." in name or "/" in name:
         raise MisuseError(f"{location} is no archive in a stream: write nats://host:port/NAME")
     credentials, at, hosts = parts.netloc.rpartition("@")
     return StreamArchive(

@@ -2,27 +2,30 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 import unisono
 from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.archive.reader import Archive
-from unisono.archive.schema import to_events
+from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.errors import DataLossError, PlanError
 from unisono.machine import Gap, Heard
 from unisono.model.deployment import ArchiveSpec, BrokerSpec, Deployment, NodeSpec, TopicSpec
 from unisono.model.event import Event
 from unisono.model.ids import Topic
 from unisono.runtime.fetching import GAP, Fetched, Row
+from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node, NodeConfig
 from unisono.runtime.replay import Replay
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Notification
+from unisono.runtime.streamed import StreamArchive, open_stream
 from unisono.runtime.wal import LogConfig
 
 FAST = NodeConfig(log=LogConfig(sync=False))
@@ -44,6 +47,39 @@ def shop(keep: ArchiveSpec = ArchiveSpec()) -> Deployment:
     )
 
 
+@pytest.fixture(params=["files", "stream"])
+def keep(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ArchiveSpec]:
+    """Both places for an archive."""
+    if request.param == "files":
+        yield ArchiveSpec()
+        return
+    server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True))
+    asyncio.run(server.start())
+    yield ArchiveSpec(stream="shop", servers=(server.url,), replicas=1)
+    server.kill()
+
+
+def offered(base: Path, keep: ArchiveSpec) -> list[ArchivedEvent]:
+    """Every row that is there, as any reader sees it."""
+    with opened(base, keep) as archive:
+        first, last = archive.bounds()
+        return [row for batch in archive.read(first - 1, last) for row in to_events(batch)]
+
+
+def offered_from(base: Path, keep: ArchiveSpec) -> int:
+    with opened(base, keep) as archive:
+        return archive.bounds()[0]
+
+
+@contextmanager
+def opened(base: Path, keep: ArchiveSpec) -> Iterator[Archive | StreamArchive]:
+    if keep.stream is None:
+        yield Archive(base / "data" / "shelf" / "archive")
+    else:
+        with open_stream(f"{keep.servers[0]}/{keep.stream}") as archive:
+            yield archive
+
+
 @asynccontextmanager
 async def running(deployment: Deployment, base: Path) -> AsyncGenerator[list[Node], None]:
     nodes = [Node(deployment, spec.name, base, FAST) for spec in deployment.nodes]
@@ -62,7 +98,7 @@ def play(
     async def run() -> None:
         deployment = shop(keep)
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             running(deployment, base) as nodes,
             unisono.connect(deployment) as session,
         ):
@@ -80,7 +116,9 @@ def told(events: list[Notification]) -> list[tuple[str, int, object]]:
     return [(event.topic, event.number, event.gap or event.data) for event in events]
 
 
-def test_a_subscriber_that_starts_at_the_beginning_gets_everything_once_and_goes_on_live(tmp_path: Path) -> None:
+def test_a_subscriber_that_starts_at_the_beginning_gets_everything_once_and_goes_on_live(
+    tmp_path: Path, keep: ArchiveSpec
+) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         await publish(session, 0, 100)
         async with session.subscribe("a", "b", start="earliest") as one:
@@ -90,10 +128,10 @@ def test_a_subscriber_that_starts_at_the_beginning_gets_everything_once_and_goes
             async with session.subscribe("b", "a", start="earliest", buffer=40) as two:
                 assert told(await take(two, 200)) == told(first)
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
-def test_a_subscriber_that_comes_back_goes_on_behind_its_position(tmp_path: Path) -> None:
+def test_a_subscriber_that_comes_back_goes_on_behind_its_position(tmp_path: Path, keep: ArchiveSpec) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         async with session.subscribe("a", "b", start="earliest") as stream:
             await publish(session, 0, 60)
@@ -104,10 +142,10 @@ def test_a_subscriber_that_comes_back_goes_on_behind_its_position(tmp_path: Path
             await publish(session, 120, 5)
             assert [event.data for event in await take(stream, 88)] == list(range(37, 125))
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
-def test_topics_that_a_position_does_not_know_begin_at_its_cut(tmp_path: Path) -> None:
+def test_topics_that_a_position_does_not_know_begin_at_its_cut(tmp_path: Path, keep: ArchiveSpec) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         async with session.subscribe("a") as stream:
             await publish(session, 0, 10)  # five on each topic
@@ -120,20 +158,20 @@ def test_topics_that_a_position_does_not_know_begin_at_its_cut(tmp_path: Path) -
         async with session.subscribe("a", "b", start=found[1].position) as stream:
             assert [event.data for event in await take(stream, 3)] == [11, 12, 13]
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
-def test_a_topic_born_by_its_first_event_is_archived_from_that_event_on(tmp_path: Path) -> None:
+def test_a_topic_born_by_its_first_event_is_archived_from_that_event_on(tmp_path: Path, keep: ArchiveSpec) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         for number in range(5):
             await session.publish(f"born.{number}", number)
         async with session.subscribe("born.*", start="earliest") as stream:
             assert sorted(event.data for event in await take(stream, 5)) == list(range(5))
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
-def test_what_was_published_while_the_archive_was_down_is_a_recorded_gap(tmp_path: Path) -> None:
+def test_what_was_published_while_the_archive_was_down_is_a_recorded_gap(tmp_path: Path, keep: ArchiveSpec) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         await publish(session, 0, 10)
         async with session.subscribe("a", "b", start="earliest") as stream:
@@ -150,7 +188,7 @@ def test_what_was_published_while_the_archive_was_down_is_a_recorded_gap(tmp_pat
             await publish(session, 14, 2)
             assert [event.data for event in await take(stream, 2)] == [14, 15]
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
 def test_a_replay_whose_archive_is_away_says_so_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
@@ -174,7 +212,7 @@ def test_a_replay_whose_archive_is_away_says_so_and_goes_on_when_it_is_back(tmp_
 
 
 @pytest.mark.parametrize("reliability", ["best-effort", "reliable"])
-def test_what_retention_removed_is_said(tmp_path: Path, reliability: str) -> None:
+def test_what_retention_removed_is_said(tmp_path: Path, keep: ArchiveSpec, reliability: str) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         for round in range(2):
             await publish(session, 10 * round, 10)
@@ -182,10 +220,10 @@ def test_what_retention_removed_is_said(tmp_path: Path, reliability: str) -> Non
                 async for event in stream:
                     if event.data == 10 * round + 9:
                         break
-        directory = tmp_path / "data" / "shelf" / "archive"
-        async with asyncio.timeout(10):
-            while Archive(directory).bounds()[0] == 1:
-                await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(offered_from, tmp_path, keep) == 1:
+                await publish(session, 20, 2)  # the newest part stays, so there must be another
+                await asyncio.sleep(0.05)
         if reliability == "reliable":
             with pytest.raises(DataLossError, match="removed by retention"):
                 async with session.subscribe("a", "b", start="earliest", reliability="reliable") as stream:
@@ -196,7 +234,7 @@ def test_what_retention_removed_is_said(tmp_path: Path, reliability: str) -> Non
                 assert found[0].gap is not None
                 assert found[0].gap.first == 1
 
-    play(tmp_path, story, ArchiveSpec(keep_bytes=1))
+    play(tmp_path, story, structs.replace(keep, keep_bytes=1, seal_s=0.2))
 
 
 def test_a_reliable_subscriber_has_its_holes_filled_in_line(tmp_path: Path) -> None:
@@ -231,7 +269,7 @@ def test_an_order_without_numbers_can_not_start_in_the_past(tmp_path: Path) -> N
     play(tmp_path, story)
 
 
-def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp_path: Path) -> None:
+def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp_path: Path, keep: ArchiveSpec) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         async with session.subscribe("a", "b") as live:
             publishers = [await session.publisher(topic) for topic in ("a", "b")]
@@ -240,14 +278,13 @@ def test_the_archive_agrees_with_a_live_subscriber_and_holds_each_event_once(tmp
             seen = [event.id for event in await take(live, 3000)]
         async with session.subscribe("a", "b", start="earliest") as stream:
             assert [event.id for event in await take(stream, 3000)] == seen
-        archive = Archive(tmp_path / "data" / "shelf" / "archive")
-        rows = [row for batch in archive.read(0, archive.bounds()[1]) for row in to_events(batch)]
+        rows = await asyncio.to_thread(offered, tmp_path, keep)
         assert [f"{row.publisher}:{row.publisher_seq}" for row in rows if GAP not in row.headers] == seen
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
-def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_path: Path) -> None:
+def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_path: Path, keep: ArchiveSpec) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         count, dice = 500, random.Random(5)
         begin = [asyncio.Event() for _ in range(3)]
@@ -271,7 +308,7 @@ def test_replays_that_begin_under_load_tell_what_a_live_subscriber_was_told(tmp_
             seen = [event.id for event in await take(live, count)]
             assert found[1:] == [seen] * 3
 
-    play(tmp_path, story)
+    play(tmp_path, story, keep)
 
 
 class _Shelf:
