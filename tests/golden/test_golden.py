@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from unisono.archive.messages import Head, Index, decode_index, decode_rows, parse_head
 from unisono.archive.reader import Archive, check
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveWriter
@@ -21,6 +22,7 @@ from unisono.runtime.replicated import Part, check_part
 from unisono.runtime.wal import Log, Logged
 
 HERE = Path(__file__).parent
+HEADERS = {"Unisono-First": "1", "Unisono-Count": "2", "Unisono-Owner": "me", "Unisono-Part": "1/1"}
 
 
 def copied(name: str, to: Path) -> Path:
@@ -55,6 +57,18 @@ def test_an_archive_of_version_1_is_read_and_goes_on(tmp_path: Path) -> None:
         assert writer.numbers() == {"trades": 4, "quotes": 1}
 
 
+def test_messages_of_an_archive_of_version_1_are_read() -> None:
+    head = parse_head("here", {**HEADERS, "Unisono-Version": "1"})
+    assert head == Head(1, 2, "me")
+    batch = decode_rows("here", head, (HERE / "archive-message-1.arrows").read_bytes())
+    assert [(row.seq, row.topic, row.payload) for row in to_events(batch)] == [
+        (1, "trades", b"one"),
+        (2, "quotes", b"two"),
+    ]
+    index = b'{"numbers":{"trades":4},"dropped_upto":2,"dropped_numbers":{"trades":1}}'
+    assert decode_index("here", index) == Index({"trades": 4}, 2, {"trades": 1})
+
+
 def test_a_deployment_of_version_1_is_read() -> None:
     deployment = load_deployment(HERE / "deployment-1.toml")
     assert (deployment.root.name, deployment.node("eu-1").standby) == ("hub", "127.0.0.1:7476")
@@ -86,6 +100,8 @@ def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
         ArchiveWriter(copied("manifest-99", tmp_path))
     with pytest.raises(FormatError, match="segment version 99 is unknown"):
         list(Archive(HERE / "segment-99").read(0, 2))
+    with pytest.raises(FormatError, match="archive message version 99 is unknown"):
+        parse_head("here", {**HEADERS, "Unisono-Version": "99"})
     with pytest.raises(FormatError, match="99 is unknown"):
         load_deployment(HERE / "deployment-99.toml")
     with pytest.raises(MisuseError, match="position version 99 is unknown"):

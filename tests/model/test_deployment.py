@@ -48,6 +48,8 @@ def test_a_star_is_read_with_its_root_children_and_latencies() -> None:
         (('name = "eu-1"', 'name = "hub"'), "twice"),
         (('name = "trades"', 'name = "trades"\ncolour = "red"'), "colour"),
         (("[[topics]]", "[[topics"), "line"),
+        (("[[topics]]", '[archive]\nstream = "a.b"\n[[topics]]'), "one word"),
+        (("[[topics]]", '[archive]\nstream = "a"\n[[topics]]'), "keeps no streams"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(edit: tuple[str, str], problem: str) -> None:

@@ -123,8 +123,8 @@ def decode_rows(where: str, head: Head, body: bytes) -> pa.RecordBatch:
             batch = stream.read_next_batch()
     except (pa.ArrowInvalid, StopIteration) as error:
         raise FormatError(where, (str(error) or "it holds no rows").splitlines()[0]) from None
-    if batch.num_rows != head.count:
-        raise FormatError(where, f"has {batch.num_rows} rows, its headers say {head.count}")
+    if batch.num_rows != head.count or batch.column("seq")[0].as_py() != head.first:
+        raise FormatError(where, f"its rows are not those of its headers, {head.first} to {head.last}")
     return batch
 
 

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unisono.errors import UnisonoError
 from unisono.model.time import Micros
 
 State = Literal["ok", "missing", "broken"]
@@ -57,7 +58,9 @@ def doctor(
         list[str] | None, typer.Argument(help="Brokers or nodes to reach, like nats://127.0.0.1:4222.")
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="Where nodes would keep their logs.")] = Path(),
-    archive: Annotated[Path | None, typer.Option("--archive", help="An archive to verify, and nothing else.")] = None,
+    archive: Annotated[
+        str | None, typer.Option("--archive", help="An archive to verify, and nothing else: DIR or nats://HOST/STREAM.")
+    ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="With --archive: make what is damaged a gap.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -148,11 +151,15 @@ def _output(*command: str) -> str:
     return done.stdout + done.stderr
 
 
-def check_archive(directory: Path, repairs: bool) -> list[Finding]:
+def check_archive(location: str, repairs: bool) -> list[Finding]:
     """Every segment against its checksum; with `repairs` what is damaged becomes a gap that readers are told of."""
     from unisono.archive.reader import check  # they need Arrow, which the bare core does without
     from unisono.archive.repair import describe, repair
+    from unisono.runtime.streamed import is_stream
 
+    if is_stream(location):
+        return check_stream(location)
+    directory = Path(location)
     if not directory.is_dir():
         return [Finding("archive", str(directory), "broken", "no such directory")]
     if repairs:
@@ -162,6 +169,20 @@ def check_archive(directory: Path, repairs: bool) -> list[Finding]:
     if problems:
         return [Finding("archive", str(directory), "broken", problem) for problem in problems]
     return [Finding("archive", str(directory), "ok", describe(directory))]
+
+
+def check_stream(location: str) -> list[Finding]:
+    """Every row of an archive in a stream; its bytes are the servers' to check and to repair."""
+    from unisono.runtime.streamed import open_stream
+
+    try:
+        with open_stream(location) as archive:
+            problems = archive.check()
+            if problems:
+                return [Finding("archive", location, "broken", problem) for problem in problems]
+            return [Finding("archive", location, "ok", archive.describe())]
+    except UnisonoError as error:
+        return [Finding("archive", location, "broken", str(error))]
 
 
 def loopback() -> Finding:

@@ -173,7 +173,7 @@ def authorization(node_password: str) -> dict[str, object]:
             {
                 "user": "client",
                 "password": "",
-                "permissions": {"publish": {"deny": [f"{RESERVED}.ctl.>", f"{RESERVED}.log.>"]}},
+                "permissions": {"publish": {"deny": [f"{RESERVED}.{kind}.>" for kind in ("ctl", "log", "archive")]}},
             },
         ]
     }

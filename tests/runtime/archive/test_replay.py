@@ -20,7 +20,6 @@ from unisono.model.deployment import ArchiveSpec, BrokerSpec, Deployment, NodeSp
 from unisono.model.event import Event
 from unisono.model.ids import Topic
 from unisono.runtime.fetching import GAP, Fetched, Row
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node, NodeConfig
 from unisono.runtime.replay import Replay
 from unisono.runtime.session import Session
@@ -47,18 +46,6 @@ def shop(keep: ArchiveSpec = ArchiveSpec()) -> Deployment:
     )
 
 
-@pytest.fixture(params=["files", "stream"])
-def keep(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ArchiveSpec]:
-    """Both places for an archive."""
-    if request.param == "files":
-        yield ArchiveSpec()
-        return
-    server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True))
-    asyncio.run(server.start())
-    yield ArchiveSpec(stream="shop", servers=(server.url,), replicas=1)
-    server.kill()
-
-
 def offered(base: Path, keep: ArchiveSpec) -> list[ArchivedEvent]:
     """Every row that is there, as any reader sees it."""
     with opened(base, keep) as archive:
@@ -66,9 +53,9 @@ def offered(base: Path, keep: ArchiveSpec) -> list[ArchivedEvent]:
         return [row for batch in archive.read(first - 1, last) for row in to_events(batch)]
 
 
-def offered_from(base: Path, keep: ArchiveSpec) -> int:
+def bounds(base: Path, keep: ArchiveSpec) -> tuple[int, int]:
     with opened(base, keep) as archive:
-        return archive.bounds()[0]
+        return archive.bounds()
 
 
 @contextmanager
@@ -221,7 +208,7 @@ def test_what_retention_removed_is_said(tmp_path: Path, keep: ArchiveSpec, relia
                     if event.data == 10 * round + 9:
                         break
         async with asyncio.timeout(60):
-            while await asyncio.to_thread(offered_from, tmp_path, keep) == 1:
+            while (await asyncio.to_thread(bounds, tmp_path, keep))[0] == 1:
                 await publish(session, 20, 2)  # the newest part stays, so there must be another
                 await asyncio.sleep(0.05)
         if reliability == "reliable":

@@ -2,19 +2,26 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tests.archive.test_archive import NOW, rows
-from unisono.archive.messages import PART_BYTES, rows_subject
+from tests.runtime.archive.test_replay import play, publish
+from tests.runtime.test_session import take
+from unisono.archive.messages import PART_BYTES, in_messages, rows_subject
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig
+from unisono.cli.doctor import check_archive
 from unisono.errors import DataLossError, MisuseError, TransportError
+from unisono.model.deployment import ArchiveSpec, Deployment
 from unisono.model.time import SECOND, Micros
 from unisono.runtime.ens.nats_wire import NatsOptions
 from unisono.runtime.fenced import FencedError, Stored
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.node import Node
+from unisono.runtime.session import Session
 from unisono.runtime.streamed import StreamArchive, StreamWriter, open_stream
 
 SMALL = ArchiveConfig(seal_rows=7)
@@ -162,3 +169,34 @@ def test_wrong_places_are_refused_with_the_reason(server: NatsServer) -> None:
             open_stream(wrong)
     with reader(server, "nobody") as archive, pytest.raises(TransportError, match="not found"):
         archive.bounds()
+
+
+def test_the_doctor_reads_all_of_it(server: NatsServer, name: str) -> None:
+    with writer(server, name) as shelf:
+        shelf.append(rows(1, 9), NOW)
+        assert [(f.state, f.detail.partition(" in ")[0]) for f in check_archive(f"{server.url}/{name}", False)] == [
+            ("ok", "rows 1 to 9")
+        ]
+        for head, body in in_messages(rows(9, 1), "somebody") + in_messages(rows(10, 1), "somebody"):
+            shelf._line.wait(shelf._line.append(rows_subject(name), body, head.block()))
+    (finding,) = check_archive(f"{server.url}/{name}", False)
+    assert finding.state == "broken"
+    assert finding.detail.endswith("row 9 stands where row 10 should")
+
+
+def test_an_archive_that_was_replaced_stops_and_says_so(server: NatsServer, tmp_path: Path) -> None:
+    keep = ArchiveSpec(stream="replaced", servers=(server.url,), replicas=1)
+
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        await publish(session, 0, 4)
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            await take(stream, 4)
+        with await asyncio.to_thread(writer, server, "replaced") as other:
+            await publish(session, 4, 2)
+            async with session.subscribe("a", "b", start="earliest") as stream:
+                (first,) = await take(stream, 1)
+                assert first.stalled is not None
+                assert "belongs to another process now" in first.stalled.reason
+            assert other.last == 4
+
+    play(tmp_path, story, keep)
