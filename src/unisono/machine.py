@@ -88,7 +88,10 @@ PERSIST = Persist()
 
 
 class Publish(Struct, frozen=True, tag=True, gc=False):
-    """From above: publish this on a topic. `request` names it in the outcome that is delivered back."""
+    """From above: publish this on a topic. `request` names it in the outcome that is delivered back.
+
+    Where a machine takes several events at once, `message` is a tuple, and their names are `request` and those after it.
+    """
 
     topic: Topic
     message: Any
@@ -123,7 +126,11 @@ class Advertise(Struct, frozen=True, tag=True):
 
 
 class Heard(Struct, frozen=True, tag=True, gc=False):
-    """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one."""
+    """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one.
+
+    A machine that delivers several events of a topic in a row may deliver them as one: `message` is then a tuple, and
+    their numbers are `number` and those after it (`one_by_one` takes it apart).
+    """
 
     topic: Topic
     message: Any
@@ -189,10 +196,14 @@ class Stalled(Struct, frozen=True, tag=True):
 
 
 class Accepted(Struct, frozen=True, tag=True, gc=False):
-    """An outcome: the event has a durable number (`ordered`), or its payload is kept as well (`stored`)."""
+    """An outcome: the event has a durable number (`ordered`), or its payload is kept as well (`stored`).
+
+    `count` consecutive requests may have it together.
+    """
 
     request: int
     strength: str = "ordered"
+    count: int = 1
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -207,6 +218,17 @@ class Unknown(Struct, frozen=True, tag=True):
 
     request: int
     reason: str
+
+
+def one_by_one(item: Any) -> list[Any]:
+    """What was delivered, with every event and every outcome on its own."""
+    match item:
+        case Heard(topic=topic, message=tuple() as events, control=control, number=number, late=late):
+            return [Heard(topic, event, control, number + i, late) for i, event in enumerate(events)]
+        case Accepted(request=request, strength=strength, count=count) if count > 1:
+            return [Accepted(request + i, strength) for i in range(count)]
+        case _:
+            return [item]
 
 
 Notice = Heard | Joined | Selected | Gap | CutOff | Stalled | Accepted | Refused | Unknown

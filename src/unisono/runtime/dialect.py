@@ -12,7 +12,7 @@ import msgspec
 
 from unisono.errors import PeerError
 from unisono.model.event import Event, Scalar
-from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Pieces, Stamps, Ticketed, Void
+from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Payloads, Pieces, Stamps, Ticketed, Void
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.frames import UNREADABLE
 
@@ -46,6 +46,15 @@ def to_item(topic: str, message: Any, control: bool) -> Item:
     return Item(topic, _encoder.encode(message), control=control)
 
 
+def to_items(topic: str, row: Payloads) -> list[Item]:
+    """The items that carry a row of events."""
+    publisher = row.publisher
+    return [
+        Item(topic, event.payload, publisher, request, False, _headers(event) if event.attributes else None)
+        for request, event in enumerate(row.events, row.request)
+    ]
+
+
 def from_item(item: Item) -> Any:
     """The message an item carries; raises PeerError if it carries none. Foreign items carry none."""
     try:
@@ -54,7 +63,7 @@ def from_item(item: Item) -> Any:
         headers = item.headers
         address: Any = item.publisher  # an Address; a call for each item to say so would be dear
         if not headers:
-            event = Event(f"{address}.{item.topic}", item.request, item.topic, item.payload, NO_ATTRIBUTES)
+            event = Event(publisher_on(address, item.topic), item.request, item.topic, item.payload, NO_ATTRIBUTES)
             return Payload(address, item.request, event)
         attributes = _attributes.decode(headers[ATTRIBUTES]) if ATTRIBUTES in headers else {}
         publisher = publisher_on(address, item.topic)

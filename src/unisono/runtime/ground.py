@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from unisono.errors import PeerError, TransportError
 from unisono.machine import Heard, Joined
-from unisono.model.ids import Topic
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Payload, Payloads
-from unisono.runtime.dialect import from_item, to_item
+from unisono.runtime.dialect import NO_ATTRIBUTES, from_item, to_item, to_items
 from unisono.runtime.ens.adapter import Ens, EnsNotice, FullError, Item
 from unisono.runtime.links import Sink
 
@@ -98,7 +99,7 @@ class Ground:
             asyncio.get_running_loop().call_soon(self._confirmed, 1)
             return
         if type(message) is Payloads:
-            self._items += [to_item(name, payload, False) for payload in message.items]
+            self._items += to_items(name, message)
         else:
             self._items.append(to_item(name, message, control))
 
@@ -179,12 +180,19 @@ class Ground:
         heard = self.counters
         heard.heard += len(items)
         filled: Sink | None = None
-        run: list[Any] = []  # payloads of one topic in a row, handed over as one
-        run_topic = Topic(0)
-        name: str | None = None
+        row: list[Event] = []  # of one publisher on one topic, consecutive: handed over as one
+        publisher = name = called = ""
+        end = 0  # the request behind the row
         topic: Topic | None = None
         for item in items:
-            if item.topic is not name:
+            if row and item.request == end and item.publisher == publisher and item.topic == name and not item.headers:
+                row.append(Event(called, end, name, item.payload, NO_ATTRIBUTES))
+                end += 1
+                continue
+            if row and topic is not None:
+                filled = self._hand_over(topic, Payloads(Address(publisher), end - len(row), tuple(row)), False) or filled
+                row = []
+            if item.topic != name:
                 name = item.topic
                 topic = self._names.topic_of(name)
             if topic is None:
@@ -199,17 +207,13 @@ class Ground:
                 heard.unreadable += 1
                 logger.debug("%s", error)
                 continue
-            is_payload = type(message) is Payload
-            if run and (topic != run_topic or not is_payload):
-                filled = self._hand_over(run_topic, Payloads(tuple(run)), False) or filled
-                run = []
-            if is_payload:
-                run_topic = topic
-                run.append(message)
+            if type(message) is Payload:
+                row.append(message.event)
+                publisher, called, end = item.publisher, message.event.publisher, item.request + 1
             else:
                 filled = self._hand_over(topic, message, item.control) or filled
-        if run:
-            filled = self._hand_over(run_topic, Payloads(tuple(run)), False) or filled
+        if row and topic is not None:
+            filled = self._hand_over(topic, Payloads(Address(publisher), end - len(row), tuple(row)), False) or filled
         if filled is not None and filled.is_full:
             self.ens.pause()
             filled.when_roomy(self.ens.resume)

@@ -595,13 +595,13 @@ class _Unordered:
         if not isinstance(message, Heard):
             self._host.post(message)
         elif isinstance(message.message, Payloads):
-            for payload in message.message.items:
-                publisher, number = payload.event.publisher, payload.request
+            for number, event in enumerate(message.message.events, message.message.request):
+                publisher = event.publisher
                 # A named publisher skips numbers, so nothing is known of what precedes.
                 is_dense = publisher in self._publishers and number > 1 and not is_named(publisher)
                 before = {message.topic: number - 1} if is_dense else {}
                 self._publishers[publisher] = None
-                self._host.post(Heard(message.topic, Numbered(Address(publisher), number, before, payload.event)))
+                self._host.post(Heard(message.topic, Numbered(Address(publisher), number, before, event)))
 
     @property
     def is_full(self) -> bool:

@@ -20,7 +20,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from unisono.errors import InvariantError
-from unisono.machine import Broadcast, Deliver, Heard, Join, Joined, Leave, Machine, Send
+from unisono.machine import Broadcast, Deliver, Heard, Join, Joined, Leave, Machine, Send, one_by_one
 from unisono.model.time import Micros
 
 Channel = tuple[str, str, int]
@@ -118,7 +118,8 @@ class Situation(NamedTuple):
                     members.pop((topic, move.host), None)
                     channels.pop((ENS, move.host, topic), None)
                 case Deliver(item=item):
-                    delivered[move.host] = (*delivered.get(move.host, ()), _freeze(item))
+                    items = [_freeze(one) for one in one_by_one(item)]
+                    delivered[move.host] = (*delivered.get(move.host, ()), *items)
                 case _:
                     pass
         machines[move.host] = _freeze(machine)

@@ -35,6 +35,7 @@ from unisono.machine import (
     SetTimer,
     Subscribe,
     Unsubscribe,
+    one_by_one,
 )
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
@@ -288,10 +289,11 @@ class Host:
                     if self.world.trace:
                         self.world.note("send", self.name, peer=to, note=type(inner).__name__)
                     self.world.network.carry(self, to, inner)
-                case Deliver(item=item):
-                    write_notice(self, item)
-                    if self.on_deliver is not None:
-                        self.on_deliver(item)
+                case Deliver(item=delivered):
+                    for item in one_by_one(delivered):
+                        write_notice(self, item)
+                        if self.on_deliver is not None:
+                            self.on_deliver(item)
                 case Persist():
                     if not is_logged:  # several layers may ask for it; the input is one
                         self.disk.log.append((now, message))

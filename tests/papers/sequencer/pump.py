@@ -28,6 +28,7 @@ from unisono.machine import (
     SetTimer,
     Subscribe,
     Unsubscribe,
+    one_by_one,
 )
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
@@ -177,8 +178,9 @@ class Deployment:
                         for x in self.letters
                         if not (x.to == who and isinstance(x.message, Heard) and x.topic == topic)
                     ]
-                case Deliver(item=item):
-                    self._delivered(who, item)
+                case Deliver(item=delivered):
+                    for item in one_by_one(delivered):
+                        self._delivered(who, item)
                 case SetTimer(key=key, at=at):
                     self.timers[who, key] = at
                 case CancelTimer(key=key):

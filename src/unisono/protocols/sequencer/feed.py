@@ -1,5 +1,8 @@
 """What a subscriber has heard on one topic and not yet processed: runs as far as they are known, and payloads."""
 
+from collections import deque
+from contextlib import suppress
+
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
@@ -27,6 +30,103 @@ def singles(run: Run) -> list[Run]:
     if run.count == 1:
         return [run]
     return [Run(run.first + i, 1, run.publisher, run.request + i, run.entries) for i in range(run.count)]
+
+
+ARRIVALS_MIN = 1000
+"""How many arrivals are remembered before those of events that no longer wait are looked for."""
+
+
+class Held:
+    """Payloads of one topic that wait for their numbers, by publisher and request.
+
+    They come and go in rows of consecutive requests, and a row costs a few calls: what is done per event is done by
+    `dict.update`, `map` and slices.
+    """
+
+    __slots__ = ("_arrivals", "_arrivals_max", "_count", "_rows")
+
+    def __init__(self) -> None:
+        self._rows: dict[Address, dict[int, Event]] = {}
+        self._count = 0
+        self._arrivals: deque[tuple[Address, int, int, Micros]] = deque()  # publisher, first request, how many, when
+        self._arrivals_max = ARRIVALS_MIN
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: tuple[Address, int]) -> bool:
+        return key[1] in self._rows.get(key[0], ())
+
+    def put(self, publisher: Address, request: int, event: Event, now: Micros) -> None:
+        row = self._rows.get(publisher)
+        if row is None:
+            row = self._rows[publisher] = {}
+        if request not in row:
+            self._count += 1
+        row[request] = event
+        self._arrivals.append((publisher, request, 1, now))
+        if len(self._arrivals) > self._arrivals_max:
+            self._tidy()
+
+    def put_row(self, publisher: Address, request: int, events: tuple[Event, ...], now: Micros) -> None:
+        row = self._rows.get(publisher)
+        if row is None:
+            row = self._rows[publisher] = {}
+        before = len(row)
+        row.update(zip(range(request, request + len(events)), events))
+        self._count += len(row) - before
+        self._arrivals.append((publisher, request, len(events), now))
+        if len(self._arrivals) > self._arrivals_max:
+            self._tidy()
+
+    def take(self, publisher: Address, request: int, count: int) -> tuple[Event, ...]:
+        """Takes out the events of up to `count` consecutive requests, until one is missing."""
+        row = self._rows.get(publisher)
+        if row is None:
+            return ()
+        first = row.pop(request, None)
+        if first is None:
+            return ()
+        events = [first]
+        if count > 1 and request + 1 in row:
+            with suppress(KeyError):  # of the first that is missing: those before it are in the list
+                events.extend(map(row.pop, range(request + 1, request + count)))
+        self._count -= len(events)
+        if not row:
+            del self._rows[publisher]
+        return tuple(events)
+
+    def drop_before(self, moment: Micros) -> None:
+        """Forgets what has come before this moment."""
+        while self._arrivals and self._arrivals[0][3] <= moment:
+            publisher, request, count, _ = self._arrivals.popleft()
+            for one in range(request, request + count):
+                self.take(publisher, one, 1)
+
+    def oldest(self) -> tuple[Address, int, Micros] | None:
+        """Publisher and request of the payload that has waited longest, and since when."""
+        while self._arrivals:
+            arrival = self._arrivals.popleft()
+            first = self._first_of(arrival)
+            if first is not None:
+                publisher, request, count, since = arrival
+                self._arrivals.appendleft((publisher, first, request + count - first, since))
+                return publisher, first, since
+        return None
+
+    def _tidy(self) -> None:
+        """Forgets the arrivals of what has been taken out; their number stays within a multiple of what waits."""
+        if self._count:
+            rows, kept = self._rows, self._arrivals
+            self._arrivals = deque([one for one in kept if one[1] in rows.get(one[0], ()) or self._first_of(one) is not None])
+        else:
+            self._arrivals.clear()
+        self._arrivals_max = ARRIVALS_MIN + 8 * len(self._arrivals)
+
+    def _first_of(self, arrival: tuple[Address, int, int, Micros]) -> int | None:
+        publisher, request, count, _ = arrival
+        row = self._rows.get(publisher, ())
+        return next((one for one in range(request, request + count) if one in row), None)
 
 
 class Feed:
@@ -60,7 +160,7 @@ class Feed:
         self.head = 0  # the first number of the run that is being processed
         self.cleared = 0  # the same, if its timestamp holds nothing back any more
         self.awaited: tuple[Address, int] | None = None  # the payload that is all the head waits for
-        self.payloads: dict[tuple[Address, int], tuple[Event, Micros]] = {}
+        self.payloads = Held()
         self.lost: dict[int, None] = {}  # numbers whose payload will not come
         self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
         self.mark = 0  # the highest number known to exist

@@ -279,9 +279,11 @@ class Payload(Struct, frozen=True, tag=True, gc=False):
 
 
 class Payloads(Struct, frozen=True, tag=True, gc=False):
-    """Payloads that a driver heard on one topic in one go; never travels as such."""
+    """Consecutive requests of one publisher on one topic, heard or published in one go; never travels as such."""
 
-    items: tuple[Payload, ...]
+    publisher: Address
+    request: int
+    events: tuple[Event, ...]
 
 
 class Ticketed(Struct, frozen=True, tag=True):

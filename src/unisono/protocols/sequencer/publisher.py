@@ -33,10 +33,10 @@ from unisono.protocols.sequencer.messages import (
 
 
 class _Open(Struct, gc=False):
-    """A publication that has no number yet. A Struct because there is one per event (3 times cheaper to make)."""
+    """Publications in a row that have no numbers yet; those that may have to wait are rows of one."""
 
-    event: Event
-    outcome: int | None  # the caller's name for it, until it has been told
+    events: tuple[Event, ...]
+    outcome: int | None  # the caller's name for the first, until he has been told
     published_at: Micros
     asked_at: Micros | None = None  # when the request first left; None while it has to wait
     number: int = 0  # ticket mode: granted too late, to be asked for
@@ -50,7 +50,8 @@ class Publisher:
         self.config = config
         self.homes = homes
         self.open: dict[Topic, dict[int, _Open]] = {}
-        """Per topic: request -> publication without a durable number (ticket mode: not yet published)."""
+        """Per topic: first request -> publications without durable numbers (ticket mode: not yet published)."""
+        self._open_count: dict[Topic, int] = {}
         self.incomplete: dict[Topic, int] = {}
         """Causal: the last request per topic that is not known to be complete."""
         self._next: dict[Topic, int] = {}
@@ -64,12 +65,14 @@ class Publisher:
         if topic not in self.homes:
             out.append(Deliver(Refused(outcome, f"nobody hosts topic {topic}")))
             return
-        if len(waiting) >= self.config.window:
-            out.append(Deliver(Refused(outcome, f"{len(waiting)} publications on the topic wait for their numbers")))
+        count = self._open_count.get(topic, 0)
+        if count >= self.config.window:
+            out.append(Deliver(Refused(outcome, f"{count} publications on the topic wait for their numbers")))
             return
         request = self._next.get(topic, 1)
         self._next[topic] = request + 1
-        waiting[request] = _Open(event, outcome, now)
+        waiting[request] = _Open((event,), outcome, now)
+        self._open_count[topic] = count + 1
         if self.config.mode == "stamp":
             out.append(Broadcast(topic, Payload(self.address, request, event)))
         self._held.append((topic, request))
@@ -81,17 +84,17 @@ class Publisher:
     ) -> None:
         """The same for events in a row, whose outcomes have consecutive names."""
         waiting = self.open.setdefault(topic, {})
-        crowded = len(waiting) + len(events) > self.config.window
+        count = self._open_count.get(topic, 0) + len(events)
+        crowded = count > self.config.window
         if self._causal or self._held or crowded or self.config.mode != "stamp" or topic not in self.homes:
             for i, event in enumerate(events):
                 self.publish(topic, event, outcome + i, ready, now, out)
             return
         first = self._next.get(topic, 1)
         self._next[topic] = first + len(events)
-        address, shift = self.address, outcome - first
-        waiting.update({n: _Open(event, n + shift, now, now) for n, event in enumerate(events, first)})
-        payloads = tuple([Payload(address, n, event) for n, event in enumerate(events, first)])
-        out.append(Broadcast(topic, Payloads(payloads)))
+        waiting[first] = _Open(events, outcome, now, now)
+        self._open_count[topic] = count
+        out.append(Broadcast(topic, Payloads(self.address, first, events)))
         self._ask(topic, first, len(events), out)
         self._set("create", self.config.resend_us, now, out)
 
@@ -119,15 +122,17 @@ class Publisher:
 
     def taken(self, message: Taken, out: list[Effect]) -> None:
         waiting = self.open.get(message.topic, {})
-        done = []
-        for request in waiting:  # in rising order
+        while waiting:
+            request = next(iter(waiting))  # in rising order
             if request > message.upto:
-                break
-            done.append(request)
-        for request in done:
-            publication = waiting.pop(request)
-            if publication.outcome is not None:
-                out.append(Deliver(Accepted(publication.outcome)))
+                return
+            row = waiting.pop(request)
+            count = min(len(row.events), message.upto + 1 - request)
+            if count < len(row.events):
+                name = None if row.outcome is None else row.outcome + count
+                rest = _Open(row.events[count:], name, row.published_at, row.asked_at)
+                waiting = self.open[message.topic] = {message.upto + 1: rest, **waiting}
+            self._settle(message.topic, row, count, out)
 
     def completed(self, message: Completed, ready: bool, now: Micros, out: list[Effect]) -> None:
         self.taken(Taken(message.topic, message.upto), out)
@@ -149,9 +154,9 @@ class Publisher:
                 out.append(Send(self.homes[topic], Ask(self.address, topic, number)))
                 continue
             entries = run.entries if i == 0 or self.config.encoding == "full" else {}
-            ticketed = Ticketed(self.address, run.request + i, number, entries, publication.event)
+            ticketed = Ticketed(self.address, run.request + i, number, entries, publication.events[0])
             out.append(Broadcast(topic, ticketed))
-            self._accept(waiting.pop(run.request + i), out)
+            self._settle(topic, waiting.pop(run.request + i), 1, out)
         if self.incomplete.get(topic, 0) in range(run.request, run.request + run.count):
             del self.incomplete[topic]
         ack = next(iter(waiting)) if waiting else self._next[topic]
@@ -178,7 +183,8 @@ class Publisher:
             first = last = 0
             for request, publication in waiting.items():
                 if publication.outcome is not None and now - publication.published_at >= self.config.accept_us:
-                    out.append(Deliver(Unknown(publication.outcome, "the home has not answered in time")))
+                    names = range(publication.outcome, publication.outcome + len(publication.events))
+                    out += [Deliver(Unknown(name, "the home has not answered in time")) for name in names]
                     publication.outcome = None
                 if publication.number:
                     out.append(Send(self.homes[topic], Ask(self.address, topic, publication.number)))
@@ -186,7 +192,7 @@ class Publisher:
                     if request != last + 1 or not first:
                         self._ask_run(topic, first, last, out)
                         first = request
-                    last = request
+                    last = request + len(publication.events) - 1
             self._ask_run(topic, first, last, out)
         for topic, request in self.incomplete.items():
             if request not in self.open[topic]:  # taken, but is it complete?
@@ -198,9 +204,11 @@ class Publisher:
         if first:
             self._ask(topic, first, last - first + 1, out)
 
-    def _accept(self, publication: _Open, out: list[Effect]) -> None:
-        if publication.outcome is not None:
-            out.append(Deliver(Accepted(publication.outcome)))
+    def _settle(self, topic: Topic, row: _Open, count: int, out: list[Effect]) -> None:
+        """The first `count` publications of a row, which is no longer open, have their numbers."""
+        self._open_count[topic] -= count
+        if row.outcome is not None:
+            out.append(Deliver(Accepted(row.outcome, count=count)))
 
     def _set(self, key: str, delay: Micros, now: Micros, out: list[Effect]) -> None:
         if key not in self._timers:

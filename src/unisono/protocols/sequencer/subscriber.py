@@ -235,11 +235,11 @@ class Subscriber:
         if feed is None:
             return
         match message:
-            case Payload():
-                if not self._hold_payload(topic, feed, message, now, out):
+            case Payloads():
+                if not self._hold_payloads(topic, feed, message, now, out):
                     return
-            case Payloads(items=items):
-                if not self._hold_payloads(topic, feed, items, now, out):
+            case Payload(publisher=publisher, request=request, event=event):
+                if not self._hold_payload(topic, feed, publisher, request, event, now, out):
                     return
             case Stamps(runs=runs):
                 for run in runs:
@@ -256,7 +256,7 @@ class Subscriber:
                     key = (publisher, request)
                     self._late(topic, feed, key if key in feed.skipped else (NOBODY, number), event, out)
                 elif self._room(feed, out):
-                    feed.payloads[publisher, request] = (event, now)
+                    feed.payloads.put(publisher, request, event, now)
                     self._complete(topic, feed, Run(number, 1, publisher, request, entries))
                     if self.patience is not None:
                         self.patience.add(topic, number, now)
@@ -278,30 +278,41 @@ class Subscriber:
         self._set("ask", self.config.ask_us, now, out)
         return True
 
-    def _hold_payload(self, topic: Topic, feed: Feed, payload: Payload, now: Micros, out: list[Effect]) -> bool:
+    def _hold_payload(
+        self,
+        topic: Topic,
+        feed: Feed,
+        publisher: Address,
+        request: int,
+        event: Event,
+        now: Micros,
+        out: list[Effect],
+    ) -> bool:
         """Keeps it; tells whether the head of the topic has waited for it."""
-        key = (payload.publisher, payload.request)
+        key = (publisher, request)
         if key in feed.skipped:
-            self._late(topic, feed, key, payload.event, out)
+            self._late(topic, feed, key, event, out)
             return False
         if len(feed.payloads) >= self.config.buffer_max:
             return self._room(feed, out)
-        feed.payloads[key] = (payload.event, now)
+        feed.payloads.put(publisher, request, event, now)
         if "ask" not in self._timers and feed.live:
             self._set("ask", self.config.ask_us, now, out)
         return key == feed.awaited
 
-    def _hold_payloads(
-        self, topic: Topic, feed: Feed, items: tuple[Payload, ...], now: Micros, out: list[Effect]
-    ) -> bool:
-        """The same for all of them."""
-        if feed.skipped or len(feed.payloads) + len(items) > self.config.buffer_max:
-            awaited = [self._hold_payload(topic, feed, payload, now, out) for payload in items]
+    def _hold_payloads(self, topic: Topic, feed: Feed, row: Payloads, now: Micros, out: list[Effect]) -> bool:
+        """The same for all of a row."""
+        publisher, request, events = row.publisher, row.request, row.events
+        if feed.skipped or len(feed.payloads) + len(events) > self.config.buffer_max:
+            awaited = [
+                self._hold_payload(topic, feed, publisher, request + i, event, now, out)
+                for i, event in enumerate(events)
+            ]
             return any(awaited)
-        feed.payloads.update({(payload.publisher, payload.request): (payload.event, now) for payload in items})
+        feed.payloads.put_row(publisher, request, events, now)
         if "ask" not in self._timers and feed.live:
             self._set("ask", self.config.ask_us, now, out)
-        return feed.awaited in feed.payloads
+        return feed.awaited is not None and feed.awaited in feed.payloads
 
     def _room(self, feed: Feed, out: list[Effect]) -> bool:
         if len(feed.payloads) < self.config.buffer_max:
@@ -388,18 +399,20 @@ class Subscriber:
 
     def _deliver_run(self, topic: Topic, feed: Feed, item: Item, first: int, out: list[Effect]) -> bool:
         """Processes the numbers of an allowed run from `first` on; tells whether it came to its end."""
-        pop, publisher, offset = feed.payloads.pop, item.publisher, item.request - item.first
+        take, publisher, offset = feed.payloads.take, item.publisher, item.request - item.first
         number, last, muted, notified = first, item.last, feed.muted, 0
         while number <= last:
-            payload = pop((publisher, offset + number), None)
-            if payload is None:
-                if not item.void and number not in feed.lost:
-                    break
-                feed.lost.pop(number, None)
-                self._skip(feed, (publisher, offset + number), number)
-            elif not muted:
-                out.append(Deliver(Heard(topic, payload[0], False, number)))
-                notified = number
+            events = take(publisher, offset + number, last - number + 1)
+            if events:
+                if not muted:
+                    out.append(Deliver(Heard(topic, events if len(events) > 1 else events[0], False, number)))
+                    notified = number + len(events) - 1
+                number += len(events)
+                continue
+            if not item.void and number not in feed.lost:
+                break
+            feed.lost.pop(number, None)
+            self._skip(feed, (publisher, offset + number), number)
             number += 1
         if notified:
             self.seen[topic] = notified
@@ -588,13 +601,10 @@ class Subscriber:
 
     def _ask_for_payloads(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
         """Payloads nobody has numbered: ask for the oldest, forget the very old."""
-        asked = False
-        for key, (_, since) in list(feed.payloads.items()):
-            if now - since >= self.config.payload_keep_us:
-                del feed.payloads[key]
-            elif not asked and now - since >= self.config.ask_us:
-                asked = True
-                out.append(Send(self._home(topic), Ask(self.sid, topic, 0, *key)))
+        feed.payloads.drop_before(Micros(now - self.config.payload_keep_us))
+        oldest = feed.payloads.oldest()
+        if oldest is not None and now - oldest[2] >= self.config.ask_us:
+            out.append(Send(self._home(topic), Ask(self.sid, topic, 0, oldest[0], oldest[1])))
 
     def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
         topic, run = message.topic, message.run
@@ -614,7 +624,7 @@ class Subscriber:
             return
         for one in singles(run):
             if one.first <= self.hold.local[topic]:  # from before our time, or a repetition
-                feed.payloads.pop((one.publisher, one.request), None)
+                feed.payloads.take(one.publisher, one.request, 1)
         if message.fate == "void":
             self._void(topic, feed, run)
         else:
