@@ -90,7 +90,7 @@ PERSIST = Persist()
 class Publish(Struct, frozen=True, tag=True, gc=False):
     """From above: publish this on a topic. `request` names it in the outcome that is delivered back.
 
-    Where a machine takes several events at once, `message` is a tuple, and their names are `request` and those after it.
+    Where a machine takes several events at once `message` is a tuple; their names are `request` and those after it.
     """
 
     topic: Topic

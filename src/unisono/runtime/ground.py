@@ -190,7 +190,7 @@ class Ground:
                 end += 1
                 continue
             if row and topic is not None:
-                filled = self._hand_over(topic, Payloads(Address(publisher), end - len(row), tuple(row)), False) or filled
+                filled = self._hand_over(topic, _payloads(publisher, end, row), False) or filled
                 row = []
             if item.topic != name:
                 name = item.topic
@@ -213,7 +213,7 @@ class Ground:
             else:
                 filled = self._hand_over(topic, message, item.control) or filled
         if row and topic is not None:
-            filled = self._hand_over(topic, Payloads(Address(publisher), end - len(row), tuple(row)), False) or filled
+            filled = self._hand_over(topic, _payloads(publisher, end, row), False) or filled
         if filled is not None and filled.is_full:
             self.ens.pause()
             filled.when_roomy(self.ens.resume)
@@ -233,3 +233,8 @@ class Ground:
 
     def on_notice(self, notice: EnsNotice) -> None:
         self._noticed(notice)
+
+
+def _payloads(publisher: str, end: int, row: list[Event]) -> Payloads:
+    """`end` is the request behind the row."""
+    return Payloads(Address(publisher), end - len(row), tuple(row))

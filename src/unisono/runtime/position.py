@@ -1,7 +1,7 @@
 """Positions: opaque resume tokens, made only when somebody looks.
 
 A position says for every topic of a subscription which number was delivered last. The notifications of one turn share
-one copy of the numbers before the turn, so an event costs two list entries, not a vector.
+one copy of the numbers before the turn, and events in a row on one topic are one step: none of them costs a vector.
 """
 
 import base64
@@ -24,9 +24,9 @@ class Turn:
         self.before = before
         self.steps: list[tuple[str, int]] = []
 
-    def position(self, count: int) -> str:
-        """The position behind the first `count` steps."""
-        return encode_position({**self.before, **dict(self.steps[:count])})
+    def position(self, count: int, *within: tuple[str, int]) -> str:
+        """The position behind the first `count` steps; `within` says how far into the last one of a topic."""
+        return encode_position({**self.before, **dict([*self.steps[:count], *within])})
 
 
 def encode_position(numbers: dict[str, int]) -> str:

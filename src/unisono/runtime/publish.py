@@ -6,13 +6,14 @@ An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Protocol
+from itertools import repeat
+from typing import Any, Protocol, TypeAlias
 
 from unisono.errors import PlanError
-from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown
+from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown, one_by_one
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
-from unisono.model.ids import Topic
+from unisono.model.ids import EventId, Topic
 from unisono.model.journal import Record
 from unisono.model.time import Micros
 from unisono.runtime.content import attributes_of, parse_where
@@ -46,13 +47,29 @@ class OutboxOwner(Protocol):
 class _Lane:
     """What we publish on one topic."""
 
-    __slots__ = ("in_flight", "name", "publisher", "roomers", "sequence", "topic")
+    __slots__ = ("in_flight", "name", "publisher", "roomers", "row", "sequence", "topic")
 
     def __init__(self, name: str, topic: Topic, publisher: str) -> None:
         self.name, self.topic, self.publisher = name, topic, publisher
         self.sequence = 0
         self.in_flight = 0
         self.roomers: list[asyncio.Future[None]] = []
+        self.row: _Row | None = None  # what is published in this turn of the loop
+
+
+Asker: TypeAlias = "tuple[_Lane, asyncio.Future[Outcome] | Publisher]"
+"""Whose publication it is; all those of a `Publisher` share one."""
+
+
+class _Row:
+    """Events on one topic in a row, and who wants to know what becomes of each."""
+
+    __slots__ = ("askers", "events", "lane")
+
+    def __init__(self, lane: _Lane) -> None:
+        self.lane = lane
+        self.events: list[Event] = []
+        self.askers: list[Asker] = []
 
 
 class Outbox:
@@ -75,9 +92,12 @@ class Outbox:
         self._session, self._host, self._address, self.window = session, host, address, window
         self._confirm_s = confirm_s
         self._requests = 0
-        self._asked: dict[int, tuple[_Lane, asyncio.Future[Outcome] | Publisher, str]] = {}
+        self._asked: dict[int, Asker] = {}
+        self._ids: dict[int, EventId] = {}  # of the same, for the journal
         self._lanes: dict[str, _Lane] = {}
-        self._batch: list[tuple[_Lane, Event, asyncio.Future[Outcome] | Publisher]] = []
+        self._rows: list[_Row] = []  # published in this turn of the loop
+        # Without causal order nothing is promised across topics: then all events of a topic are in a row.
+        self._is_causal = session.deployment.sequencing.order == "causal"
         self._stored = False  # the broker keeps what it confirms: acceptance waits for that
         self._unconfirmed: dict[int, Accepted | None] = {}  # in order of publication
         self._drainers: list[asyncio.Future[None]] = []
@@ -85,7 +105,7 @@ class Outbox:
 
     @property
     def in_flight(self) -> int:
-        return len(self._asked) + len(self._batch)
+        return len(self._asked) + sum(len(row.events) for row in self._rows)
 
     def confirmations_count(self) -> None:
         self._stored = True
@@ -107,11 +127,11 @@ class Outbox:
 
     def put(
         self,
-        lane: _Lane,
+        asker: Asker,
         data: Any,
         attributes: dict[str, Scalar] | None,
-        answer: "asyncio.Future[Outcome] | Publisher",
     ) -> None:
+        lane = asker[0]
         payload = data if type(data) is bytes else encode_payload(data)
         if attributes is None and self.by_content:
             attributes = attributes_of(data)
@@ -120,44 +140,40 @@ class Outbox:
         event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
         if self._session.journals:
             self._session.note_publish(event)
-        self._batch.append((lane, event, answer))
-        if len(self._batch) == 1:
-            asyncio.get_running_loop().call_soon(self._flush)
+        row = lane.row
+        if row is None or (self._is_causal and row is not self._rows[-1]):
+            row = lane.row = _Row(lane)
+            if not self._rows:
+                asyncio.get_running_loop().call_soon(self._flush)
+            self._rows.append(row)
+        row.events.append(event)
+        row.askers.append(asker)
 
     def _flush(self) -> None:
-        """Hands over what was published in this turn of the loop, events in a row on one topic as one.
-
-        Without causal order nothing is promised across topics: then all events of a topic are in a row.
-        """
-        batch, self._batch = self._batch, []
-        journals, asked, start = self._session.journals, self._asked, 0
-        if self._session.deployment.sequencing.order != "causal" and len(self._lanes) > 1:
-            rows: dict[str, list[tuple[_Lane, Event, asyncio.Future[Outcome] | Publisher]]] = {}
-            for each in batch:
-                rows.setdefault(each[0].name, []).append(each)
-            batch = [each for row in rows.values() for each in row]
-        while start < len(batch):
-            lane, first, events = batch[start][0], self._requests + 1, []
-            while start < len(batch) and batch[start][0] is lane:
-                _, event, answer = batch[start]
-                start += 1
-                self._requests += 1
-                asked[self._requests] = (lane, answer, event.id if journals else "")
-                if self._stored:
-                    self._unconfirmed[self._requests] = None
-                events.append(event)
-            self._host.post(Publish(lane.topic, tuple(events), first))
+        """Hands over what was published in this turn of the loop, events in a row on one topic as one."""
+        rows, self._rows = self._rows, []
+        for row in rows:
+            row.lane.row = None
+            first = self._requests + 1
+            self._requests += len(row.events)
+            requests = range(first, self._requests + 1)
+            self._asked.update(zip(requests, row.askers))
+            if self._session.journals:
+                self._ids.update(zip(requests, [event.id for event in row.events]))
+            if self._stored:
+                self._unconfirmed.update(dict.fromkeys(requests))
+            self._host.post(Publish(row.lane.topic, tuple(row.events), first))
 
     def advertise(self, lane: _Lane, where: str) -> None:
         if not self.by_content:
             raise PlanError("advertisements are for the brokers of an overlay, and this deployment has none")
-        if self._batch:
+        if self._rows:
             self._flush()
         self._host.post(Advertise(lane.topic, lane.publisher, parse_where(where)))
 
     async def drain(self) -> None:
         """Returns when every publication has its outcome."""
-        if self._asked or self._batch:
+        if self._asked or self._rows:
             drainer = asyncio.get_running_loop().create_future()
             self._drainers.append(drainer)
             await drainer
@@ -173,14 +189,40 @@ class Outbox:
                 self._settle(Accepted(request, "stored"))
 
     def settle(self, outcome: Outcome) -> None:
-        if self._stored and isinstance(outcome, Accepted) and outcome.request in self._unconfirmed:
-            self._unconfirmed[outcome.request] = outcome
-            if self._watch is None:
-                self._watch_confirmations(0)
+        if not isinstance(outcome, Accepted):
+            self._settle(outcome)
+        elif self._stored:
+            for request in range(outcome.request, outcome.request + outcome.count):
+                self._settle_stored(request)
+        elif self._ids or outcome.count == 1:
+            for one in one_by_one(outcome):
+                self._settle(one)
+        else:
+            self._settle_row(outcome)
+
+    def _settle_stored(self, request: int) -> None:
+        """It has its number; does the broker keep it?"""
+        if request not in self._unconfirmed:
+            self._settle(Accepted(request, "stored"))
             return
-        if self._stored and isinstance(outcome, Accepted):
-            outcome = Accepted(outcome.request, "stored")
-        self._settle(outcome)
+        self._unconfirmed[request] = Accepted(request)
+        if self._watch is None:
+            self._watch_confirmations(0)
+
+    def _settle_row(self, outcome: Accepted) -> None:
+        """The usual case, at a cost that hardly depends on the length of the row."""
+        requests = range(outcome.request, outcome.request + outcome.count)
+        askers = list(map(self._asked.pop, requests, repeat(None)))
+        lane, answer = askers[0] or (None, None)
+        if lane is None or not isinstance(answer, Publisher) or askers.count(askers[0]) < len(askers):
+            self._asked.update((request, asker) for request, asker in zip(requests, askers) if asker is not None)
+            for one in one_by_one(outcome):
+                self._settle(one)
+            return
+        lane.in_flight -= len(askers)
+        self._let_in(lane)
+        answer.settled_all(len(askers))
+        self._let_go()
 
     def _watch_confirmations(self, overdue: int) -> None:
         """What has a number and was there when we last looked, and still waits for the broker, is unknown."""
@@ -194,23 +236,30 @@ class Outbox:
             self._watch = loop.call_later(self._confirm_s, self._watch_confirmations, self._requests)
 
     def _settle(self, outcome: Outcome) -> None:
-        asked = self._asked.pop(outcome.request, None)
-        if asked is None:
+        asker = self._asked.pop(outcome.request, None)
+        if asker is None:
             return
-        lane, answer, event_id = asked
+        lane, answer = asker
         lane.in_flight -= 1
-        if lane.roomers and 2 * lane.in_flight <= self.window:
-            roomers, lane.roomers = lane.roomers, []
-            for roomer in roomers:
-                if not roomer.done():
-                    roomer.set_result(None)
-        if event_id:
+        self._let_in(lane)
+        event_id = self._ids.pop(outcome.request, None)
+        if event_id is not None:
             word = type(outcome).__name__.lower()
             self._session.note(Record("outcome", self._session.now(), who=self._address, event=event_id, note=word))
         if isinstance(answer, Publisher):
             answer.settled(outcome)
         elif not answer.done():
             answer.set_result(outcome)
+        self._let_go()
+
+    def _let_in(self, lane: _Lane) -> None:
+        if lane.roomers and 2 * lane.in_flight <= self.window:
+            roomers, lane.roomers = lane.roomers, []
+            for roomer in roomers:
+                if not roomer.done():
+                    roomer.set_result(None)
+
+    def _let_go(self) -> None:
         if not self._asked and self._drainers:
             drainers, self._drainers = self._drainers, []
             for drainer in drainers:
@@ -240,6 +289,7 @@ class Publisher:
         self.failures: list[Refused | Unknown] = []
         """What was not accepted, at most the last 1000."""
         self._outbox, self._lane = outbox, lane
+        self._asker: Asker = (lane, self)
         self._open = 0
         self._drainers: list[asyncio.Future[None]] = []
 
@@ -251,14 +301,14 @@ class Publisher:
         if self._lane.in_flight >= self._outbox.window:
             await self._outbox.room(self._lane)
         self._open += 1
-        self._outbox.put(self._lane, data, attributes, self)
+        self._outbox.put(self._asker, data, attributes)
 
     def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
         """Sends if there is room in the window; False if there is none, and then nothing was sent."""
         if self._lane.in_flight >= self._outbox.window:
             return False
         self._open += 1
-        self._outbox.put(self._lane, data, attributes, self)
+        self._outbox.put(self._asker, data, attributes)
         return True
 
     async def send_all(self, batch: Iterable[Any]) -> None:
@@ -267,7 +317,7 @@ class Publisher:
             if lane.in_flight >= outbox.window:
                 await outbox.room(lane)
             self._open += 1
-            outbox.put(lane, data, None, self)
+            outbox.put(self._asker, data, None)
 
     def advertise(self, where: str) -> None:
         """Says anew what this publisher will publish, to the brokers of an overlay; the narrower, the less they wait.
@@ -284,12 +334,20 @@ class Publisher:
             await drainer
 
     def settled(self, outcome: Outcome) -> None:
-        self._open -= 1
         if isinstance(outcome, Accepted):
-            self.accepted += 1
-        else:
-            self.failures.append(outcome)
-            del self.failures[:-1000]
+            self.settled_all(1)
+            return
+        self.failures.append(outcome)
+        del self.failures[:-1000]
+        self._close(1)
+
+    def settled_all(self, count: int) -> None:
+        """As many as this have been accepted."""
+        self.accepted += count
+        self._close(count)
+
+    def _close(self, count: int) -> None:
+        self._open -= count
         if not self._open and self._drainers:
             drainers, self._drainers = self._drainers, []
             for drainer in drainers:

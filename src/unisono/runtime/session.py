@@ -181,7 +181,7 @@ class Session:
         lane = await self._outbox.lane(topic)
         await self._outbox.room(lane)
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._outbox.put(lane, data, attributes, answer)
+        self._outbox.put((lane, answer), data, attributes)
         return await answer
 
     async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 from msgspec import Struct
 
 from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
-from unisono.machine import CutOff, Gap, Heard, Joined, Refused, Select, Selected, Stalled, Subscribe, Unsubscribe
+from unisono.machine import (
+    CutOff,
+    Gap,
+    Heard,
+    Joined,
+    Refused,
+    Select,
+    Selected,
+    Stalled,
+    Subscribe,
+    Unsubscribe,
+    one_by_one,
+)
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId, Topic, event_id
 from unisono.model.interest import covers, is_pattern
@@ -114,7 +126,9 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
     @property
     def position(self) -> str:
         """Where the subscription stands behind this notification: give it to `commit`, or to `start=`."""
-        return self._turn.position(self._step)
+        if self._event is None or self.late:
+            return self._turn.position(self._step)
+        return self._turn.position(self._step, (self.topic, self.number))
 
     def __repr__(self) -> str:
         what = self.gap or self.stalled or self.cut or self.data
@@ -357,9 +371,18 @@ class Stream:
                 return
 
     def deliver(self, item: Any) -> None:
-        if self._replay is not None and self._hold(item):
-            return
+        if self._replay is not None:
+            parts = one_by_one(item)
+            if len(parts) > 1:
+                for part in parts:
+                    self.deliver(part)
+                return
+            if self._hold(item):
+                return
         if type(item) is Heard:
+            if type(item.message) is tuple:
+                self._deliver_row(item.message, item.number)
+                return
             event: Event = item.message
             name, number, late, turn = event.topic, item.number, item.late, self._turn
             if not late:
@@ -398,6 +421,22 @@ class Stream:
                 self.fail(PlanError(reason))
             case _:
                 pass
+
+    def _deliver_row(self, events: tuple[Event, ...], number: int) -> None:
+        """Events of one topic with consecutive numbers."""
+        name, turn, decode = events[0].topic, self._turn, self._decode
+        turn.steps.append((name, number + len(events) - 1))
+        step = len(turn.steps)
+        if self._journals:
+            for i, event in enumerate(events):
+                self._count += 1
+                self._session.note(self._delivery(event, number + i, late=False))
+        row = [Notification(name, n, False, event, turn, step, decode) for n, event in enumerate(events, number)]
+        if self._is_plain and len(self._waiting) + len(row) <= self._waiting_max:
+            self._waiting.extend(row)
+        else:
+            for notification in row:
+                self._push(notification)
 
     def _has_selected(self) -> None:
         now, sid = self._session.now(), self.sid

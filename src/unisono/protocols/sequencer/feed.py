@@ -117,8 +117,7 @@ class Held:
     def _tidy(self) -> None:
         """Forgets the arrivals of what has been taken out; their number stays within a multiple of what waits."""
         if self._count:
-            rows, kept = self._rows, self._arrivals
-            self._arrivals = deque([one for one in kept if one[1] in rows.get(one[0], ()) or self._first_of(one) is not None])
+            self._arrivals = deque([one for one in self._arrivals if self._first_of(one) is not None])
         else:
             self._arrivals.clear()
         self._arrivals_max = ARRIVALS_MIN + 8 * len(self._arrivals)
@@ -126,6 +125,8 @@ class Held:
     def _first_of(self, arrival: tuple[Address, int, int, Micros]) -> int | None:
         publisher, request, count, _ = arrival
         row = self._rows.get(publisher, ())
+        if request in row:
+            return request
         return next((one for one in range(request, request + count) if one in row), None)
 
 
