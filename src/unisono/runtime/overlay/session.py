@@ -156,7 +156,7 @@ class OverlaySession:
         lane = await outbox.lane(topic)
         await outbox.room(lane)
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._outbox.put((lane, answer), data, attributes)
+        outbox.put((lane, answer), data, attributes)
         return await answer
 
     async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:
