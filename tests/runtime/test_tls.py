@@ -7,8 +7,10 @@ import pytest
 import trustme
 
 import unisono
-from tests.runtime.test_cluster import running, star, url
+from tests.runtime.test_cluster import Silent, running, star, url
 from unisono.model.deployment import Security, dump_deployment
+from unisono.runtime.brokers import embedded_endpoint
+from unisono.runtime.ens.embedded import EmbeddedEns
 
 
 def issue(directory: Path) -> Security:
@@ -36,6 +38,27 @@ def test_nodes_and_clients_talk_over_tls_and_plain_parties_stay_outside(tmp_path
     asyncio.run(run())
 
 
+def test_a_seed_is_asked_over_tls_and_so_is_the_embedded_broker(tmp_path: Path) -> None:
+    async def run() -> None:
+        deployment = star(data=False, security=issue(tmp_path))
+        authority = tmp_path / "ca.pem"
+        async with asyncio.timeout(60), running(deployment, tmp_path):
+            async with (
+                unisono.connect(url(deployment, "east"), authority=authority, timeout=30) as session,
+                session.subscribe("trades") as stream,
+            ):
+                assert isinstance(await session.publish("trades", 1), unisono.Accepted)
+                assert (await anext(stream)).data == 1
+            plain = EmbeddedEns(*embedded_endpoint(deployment), Silent())
+            with pytest.raises(unisono.TransportError):
+                await plain.open()
+            with pytest.raises(unisono.TransportError, match="certificate"):
+                async with unisono.connect(url(deployment, "east"), authority="system", timeout=0.3):
+                    pass
+
+    asyncio.run(run())
+
+
 def test_nodes_of_another_authority_are_not_trusted(tmp_path: Path) -> None:
     async def run() -> None:
         deployment = star(data=False, security=issue(tmp_path))
@@ -44,13 +67,10 @@ def test_nodes_of_another_authority_are_not_trusted(tmp_path: Path) -> None:
         issue(elsewhere)
         file = elsewhere / "deployment.toml"
         file.write_text(dump_deployment(deployment))
-        async with (
-            asyncio.timeout(30),
-            running(deployment, tmp_path),
-            unisono.connect(file, timeout=0.5) as session,
-        ):
-            with pytest.raises(unisono.TransportError, match="does not answer"):
-                await session.publish("trades", 1)
+        async with asyncio.timeout(60), running(deployment, tmp_path):
+            with pytest.raises(unisono.TransportError, match="certificate verify failed"):
+                async with unisono.connect(file, timeout=0.5):
+                    pass
 
     asyncio.run(run())
 

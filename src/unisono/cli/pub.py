@@ -19,6 +19,9 @@ def pub(
         list[str] | None, typer.Argument(metavar="[PAYLOAD]...", help="Without any: lines of stdin.")
     ] = None,
     token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
+    authority: Annotated[
+        str | None, typer.Option(help="Speak TLS with whom this file (or 'system') trusts.", envvar="UNISONO_AUTHORITY")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per outcome.")] = False,
 ) -> None:
@@ -27,16 +30,22 @@ def pub(
     Example: unisono pub unisono://127.0.0.1:7474 trades '{"sym": "IBM", "px": 101.2}'
     """
     lines = iter(payload) if payload else (line.rstrip("\n") for line in sys.stdin)
-    failed = run(_publish(where, topic, lines, token, timeout, as_json))
+    failed = run(_publish(where, topic, lines, token, authority, timeout, as_json))
     if failed:
         raise UnisonoError(f"{failed} events were not accepted")
 
 
 async def _publish(
-    where: str, topic: str, lines: Iterator[str], token: str | None, timeout: float, as_json: bool
+    where: str,
+    topic: str,
+    lines: Iterator[str],
+    token: str | None,
+    authority: str | None,
+    timeout: float,
+    as_json: bool,
 ) -> int:
     failed = 0
-    async with connect(where, token=token, timeout=timeout) as session:
+    async with connect(where, token=token, authority=authority, timeout=timeout) as session:
         if not as_json:
             publisher = await session.publisher(topic)
             for line in lines:

@@ -22,6 +22,9 @@ from unisono.runtime.security import client_context, token_of
 def status(
     where: Annotated[str, typer.Argument(metavar="WHERE", help="unisono://host:port or a deployment file.")],
     token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
+    authority: Annotated[
+        str | None, typer.Option(help="Speak TLS with whom this file (or 'system') trusts.", envvar="UNISONO_AUTHORITY")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for a node.")] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -29,7 +32,7 @@ def status(
 
     Example: unisono status deployment.toml
     """
-    deployment, reports = run(_ask_all(where, token, timeout))
+    deployment, reports = run(_ask_all(where, token, authority, timeout))
     if as_json:
         answer = {"deployment": deployment.name, "nodes": reports}
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
@@ -39,8 +42,10 @@ def status(
         raise typer.Exit(1)
 
 
-async def _ask_all(where: str, token: str | None, timeout: float) -> tuple[Deployment, dict[str, Report | None]]:
-    deployment, base = await find_deployment(where, token or "", timeout)
+async def _ask_all(
+    where: str, token: str | None, authority: str | None, timeout: float
+) -> tuple[Deployment, dict[str, Report | None]]:
+    deployment, base = await find_deployment(where, token or "", timeout, authority)
     secret = token if token is not None else token_of(deployment.security)
     tls = client_context(deployment.security, base)
 

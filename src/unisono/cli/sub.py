@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -24,6 +24,9 @@ def sub(
     state: Annotated[Path | None, typer.Option(help="Directory of committed positions.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Directory for a journal of what is delivered.")] = None,
     token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
+    authority: Annotated[
+        str | None, typer.Option(help="Speak TLS with whom this file (or 'system') trusts.", envvar="UNISONO_AUTHORITY")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per notification.")] = False,
 ) -> None:
@@ -31,7 +34,8 @@ def sub(
 
     Example: unisono sub unisono://127.0.0.1:7474 trades quotes --count 10
     """
-    run(_subscribe(where, tuple(topics), order, deadline, count, name, state, journal, token, timeout, as_json))
+    options = {"token": token, "authority": authority, "state": state, "journal": journal, "timeout": timeout}
+    run(_subscribe(where, tuple(topics), order, deadline, count, name, options, as_json))
 
 
 async def _subscribe(
@@ -41,15 +45,12 @@ async def _subscribe(
     deadline: str | None,
     count: int | None,
     name: str | None,
-    state: Path | None,
-    journal: Path | None,
-    token: str | None,
-    timeout: float,
+    options: dict[str, Any],
     as_json: bool,
 ) -> None:
     stop = stop_signal()
     async with (
-        connect(where, token=token, state=state, journal=journal, timeout=timeout) as session,
+        connect(where, **options) as session,
         session.subscribe(*topics, order=order, deadline=deadline, name=name) as stream,
     ):
         printing = asyncio.ensure_future(_print(stream, count, name, as_json))

@@ -81,12 +81,16 @@ class BrokerSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Security(Struct, frozen=True, forbid_unknown_fields=True):
-    """Names of files and of an environment variable; never a secret itself."""
+    """Names of files and of environment variables; never a secret itself."""
 
     certificate: str | None = None
     key: str | None = None
     authority: str | None = None
+    """Whom those who dial trust: a file, or `system` for the authorities this machine trusts."""
     token_variable: str | None = None
+    """What clients show; nodes too, unless they have their own."""
+    node_token_variable: str | None = None
+    """With it only who shows this token is a node: joins the tree, publishes control. Clients need not know it."""
 
 
 class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """From a deployment to a connection to its broker."""
 
 import asyncio
+from pathlib import Path
 
 from unisono.errors import MisuseError, TransportError
 from unisono.model.deployment import Deployment, NodeSpec
@@ -10,6 +11,7 @@ from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.memory import Hub, MemoryEns
 from unisono.runtime.ens.nats_wire import NatsOptions
 from unisono.runtime.links import Links
+from unisono.runtime.security import client_context
 
 _hubs: dict[str, Hub] = {}
 
@@ -53,7 +55,12 @@ def embedded_endpoint(deployment: Deployment) -> tuple[str, int]:
 
 
 def make_ens(
-    deployment: Deployment, listener: Listener, token: str, region: str | None = None, is_node: bool = False
+    deployment: Deployment,
+    base: Path,
+    listener: Listener,
+    token: str,
+    region: str | None = None,
+    is_node: bool = False,
 ) -> Ens:
     """An adapter for the deployment's broker, not yet open. Nodes log in to NATS as user `node` with the token."""
     broker = deployment.broker
@@ -61,7 +68,8 @@ def make_ens(
         case "memory":
             return MemoryEns(hub_of(deployment.name), listener)
         case "embedded":
-            return EmbeddedEns(*embedded_endpoint(deployment), listener, token=token)
+            tls = client_context(deployment.security, base)
+            return EmbeddedEns(*embedded_endpoint(deployment), listener, token=token, tls=tls)
         case "nats" | "jetstream":
             options = nats_options(deployment, token, region, is_node)
             if broker.kind == "nats":

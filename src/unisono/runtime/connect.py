@@ -1,27 +1,32 @@
 """`connect`: from an address to a session.
 
 unisono://host:port[,host:port]   any node: it tells where the others are
+unisono+srv://domain              the same, the nodes being those that DNS names for `_unisono._tcp.domain`
 memory://name                     a deployment inside this process and event loop, for tests and small programs
 path/to/deployment.toml           the deployment itself
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
+
+from msgspec import structs
 
 from unisono.errors import MisuseError, TransportError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_deployment
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, load_deployment
 from unisono.runtime import edge
 from unisono.runtime.asking import ask_node
-from unisono.runtime.brokers import set_hub
+from unisono.runtime.brokers import endpoint, set_hub
 from unisono.runtime.discovery import discover
 from unisono.runtime.ens.memory import Hub, HubConfig
 from unisono.runtime.node import IN_PROCESS, Node
 from unisono.runtime.overlay.session import AnySession, OverlaySession
-from unisono.runtime.security import token_of
+from unisono.runtime.security import SYSTEM, client_context, token_of
 from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.srv import resolve_srv
 
 
 class _MemoryNode:
@@ -43,6 +48,7 @@ async def connect(
     where: str | Path | Deployment,
     *,
     token: str | None = None,
+    authority: str | Path | None = None,
     journal: str | Path | None = None,
     state: str | Path | None = None,
     region: str | None = None,
@@ -63,7 +69,7 @@ async def connect(
         async with _in_memory(where.removeprefix("memory://"), config) as local:
             yield local
         return
-    deployment, base = await find_deployment(where, token or "", timeout)
+    deployment, base = await find_deployment(where, token or "", timeout, authority)
     secret = token if token is not None else token_of(deployment.security)
     session = _session_of(where, deployment, base, secret, config)
     await session.open()
@@ -82,22 +88,46 @@ def _session_of(
     return OverlaySession(deployment, base, token, config, near=asked)
 
 
-async def find_deployment(where: str | Path | Deployment, token: str, timeout: float) -> tuple[Deployment, Path]:
-    """The deployment behind an address or a file, and the directory its paths are relative to."""
+async def find_deployment(
+    where: str | Path | Deployment, token: str, timeout: float, authority: str | Path | None = None
+) -> tuple[Deployment, Path]:
+    """The deployment behind an address or a file, and the directory its paths are relative to.
+
+    Who is given an authority speaks TLS with whoever it says: what a deployment trusts is a file on another machine.
+    """
     if isinstance(where, Deployment):
-        return where, Path()
-    if isinstance(where, str) and "://" in where:
-        parts = urlsplit(where)
-        if parts.scheme == "nats":
-            return await discover(where, timeout), Path()
-        if parts.scheme != "unisono":
-            raise MisuseError(f"{where!r}: connect to unisono://, nats:// or memory://, or to a deployment file")
-        return await _ask_for_deployment(parts.netloc.split(","), token, timeout), Path()
-    path = Path(where)
-    return load_deployment(path), path.parent
+        found, base = where, Path()
+    elif isinstance(where, str) and "://" in where:
+        found, base = await _find(where, token, timeout, authority), Path()
+    else:
+        found, base = load_deployment(Path(where)), Path(where).parent
+    if authority is not None:
+        trusted = SYSTEM if authority == SYSTEM else str(Path(authority).absolute())
+        found = structs.replace(found, security=structs.replace(found.security, authority=trusted))
+    return found, base
 
 
-async def _ask_for_deployment(seeds: list[str], token: str, timeout: float) -> Deployment:
+async def _find(where: str, token: str, timeout: float, authority: str | Path | None) -> Deployment:
+    parts = urlsplit(where)
+    match parts.scheme:
+        case "nats":
+            return await discover(where, timeout)
+        case "unisono":
+            seeds = parts.netloc.split(",")
+        case "unisono+srv":
+            server = parse_qs(parts.query).get("dns", [None])[0]
+            seeds = await resolve_srv(parts.netloc, endpoint(server) if server is not None else None, timeout)
+        case _:
+            raise MisuseError(
+                f"{where!r}: connect to unisono://, unisono+srv://, nats:// or memory://, or to a deployment file"
+            )
+    tls = client_context(Security(authority=str(authority)), Path()) if authority is not None else None
+    return await _ask_for_deployment(seeds, token, timeout, tls)
+
+
+async def _ask_for_deployment(
+    seeds: list[str], token: str, timeout: float, tls: ssl.SSLContext | None = None
+) -> Deployment:
     """Asks the seeds in turn until one tells the deployment."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout
@@ -105,7 +135,7 @@ async def _ask_for_deployment(seeds: list[str], token: str, timeout: float) -> D
     while True:
         for seed in seeds:
             try:
-                return (await ask_node(seed, token, edge.Where, edge.Directory)).deployment
+                return (await ask_node(seed, token, edge.Where, edge.Directory, tls=tls)).deployment
             except TransportError as error:
                 problem = str(error)
         if loop.time() >= until:

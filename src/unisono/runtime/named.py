@@ -74,7 +74,7 @@ class NamedPublisher:
         if deployment.sequencing.mode != "stamp":
             raise MisuseError("a named publisher needs sequencing in stamp mode: tickets are granted to sessions")
         self.address = Address(f"@{name}")
-        self._deployment, self._token, self._timeout = deployment, token, timeout
+        self._deployment, self._base, self._token, self._timeout = deployment, base, token, timeout
         self._topics: dict[str, Topic] = {}
         self._names: dict[Topic, str] = {}
         self._homes: dict[Topic, Address] = {}
@@ -98,7 +98,7 @@ class NamedPublisher:
         self._ground = Ground(self, self._confirmed, self._noticed, self._foreign)
 
     async def open(self) -> None:
-        ens = make_ens(self._deployment, self._ground, self._token)
+        ens = make_ens(self._deployment, self._base, self._ground, self._token)
         self._ground.stand_on(ens)
         self._links.attach(self.address, self)
         for node in sequencers(self._deployment):

@@ -53,7 +53,7 @@ from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
 from unisono.runtime.links import Links, LinksConfig, is_named, owner
 from unisono.runtime.overlay.role import OverlayRole
-from unisono.runtime.security import client_context, same_token, server_context, token_of
+from unisono.runtime.security import client_context, server_context, tokens_of
 from unisono.runtime.wal import InputLog, Log, LogConfig
 from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
 
@@ -116,7 +116,8 @@ class Node:
         self.desk: Desk | None = None
         self.broker: Broker | None = None
         self.overlay: OverlayRole | None = None
-        self._token = token_of(deployment.security)
+        self._tokens = tokens_of(deployment.security)
+        self._token = self._tokens.node
         self._adopter: Adopter | None = None
         self._beacon: Beacon | None = None
         self._archivist: Archivist | None = None
@@ -151,10 +152,12 @@ class Node:
             name = f"{self.me}-standby" if self.config.standby else self.me
             self._journal = JournalFile(directory, name, Header(note=f"node {self.me}"))
         if "broker" in self.spec.roles and self.deployment.broker.kind == "embedded":
-            self.broker = Broker(BrokerConfig(client_token=self._token))
-            await self.broker.start(*embedded_endpoint(self.deployment))
+            own = self._tokens.node if self._tokens.node != self._tokens.client else ""
+            self.broker = Broker(BrokerConfig(client_token=self._tokens.client, node_token=own))
+            tls = server_context(self.deployment.security, self.base)
+            await self.broker.start(*embedded_endpoint(self.deployment), tls)
         if "sequencer" in self.spec.roles:
-            ens = make_ens(self.deployment, self.ground, self._token, self.spec.region, is_node=True)
+            ens = make_ens(self.deployment, self.base, self.ground, self._token, self.spec.region, is_node=True)
             self.ground.stand_on(ens)
             await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)
@@ -444,7 +447,7 @@ class Node:
     # the links
 
     def _admit(self, hello: Hello) -> str | None:
-        if not same_token(hello.token, self._token):
+        if not self._tokens.admits(hello.token, hello.kind):
             return "wrong token"
         if hello.deployment and hello.deployment != self.deployment.name:
             return f"this is deployment {self.deployment.name!r}, not {hello.deployment!r}"

@@ -77,7 +77,7 @@ class Session:
         """`links` are those of a node in this process; without them the session has its own."""
         self.deployment, self.config = deployment, config
         self.address = Address(f"c{secrets.token_hex(5)}")
-        self._token = token
+        self._token, self._base = token, base
         self._homes: dict[Topic, Address] = {}
         self._topics: dict[str, Topic] = {}
         self._names: dict[Topic, str] = {}
@@ -120,7 +120,7 @@ class Session:
     # life
 
     async def open(self) -> None:
-        ens = make_ens(self.deployment, self.ground, self._token, self.config.region)
+        ens = make_ens(self.deployment, self._base, self.ground, self._token, self.config.region)
         self.ground.stand_on(ens)
         self._links.attach(self.address, self)
         for node in self.deployment.nodes:

@@ -145,8 +145,10 @@ def connect_sync(
     where: str | Path | Deployment,
     *,
     token: str | None = None,
+    authority: str | Path | None = None,
     journal: str | Path | None = None,
     state: str | Path | None = None,
+    region: str | None = None,
     timeout: float = 10.0,
 ) -> SyncSession:
     """Connects to a deployment, for programs without an event loop.
@@ -154,4 +156,5 @@ def connect_sync(
     with unisono.connect_sync("unisono://127.0.0.1:7474") as session:
         session.publish("trades", {"sym": "IBM", "px": 101.2})
     """
-    return SyncSession(connect(where, token=token, journal=journal, state=state, timeout=timeout))
+    options: dict[str, Any] = {"token": token, "authority": authority, "journal": journal, "state": state}
+    return SyncSession(connect(where, region=region, timeout=timeout, **options))

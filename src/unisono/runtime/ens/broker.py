@@ -10,6 +10,7 @@ items are dropped, counted, and it is told. A connection holds at most `queue_by
 
 import asyncio
 import hmac
+import ssl
 from collections import OrderedDict
 from typing import Any, cast
 
@@ -149,10 +150,10 @@ class Broker:
         self.dropped_count = 0
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+    async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> int:
         """Returns the port it listens on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Peer(self), host, port)
+        self._server = await loop.create_server(lambda: _Peer(self), host, port, ssl=tls)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

@@ -6,6 +6,7 @@ open one; what others published while we were away is lost to us and reported by
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import Sequence
 from typing import cast
 
@@ -31,8 +32,17 @@ class EmbeddedEns:
 
     traits = Traits("embedded", strength="ordered", payload_bytes_max=wire.PAYLOAD_BYTES_MAX)
 
-    def __init__(self, host: str, port: int, listener: Listener, *, token: str = "", limits: Limits = Limits()) -> None:
-        self._address = (host, port)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        listener: Listener,
+        *,
+        token: str = "",
+        limits: Limits = Limits(),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._address, self._tls = (host, port), tls
         self._listener = listener
         self._token = token
         self._limits = limits
@@ -138,7 +148,7 @@ class EmbeddedEns:
     async def _dial(self) -> None:
         host, port = self._address
         try:
-            _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self), host, port)
+            _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self), host, port, ssl=self._tls)
         except OSError as error:
             raise TransportError(f"no embedded broker at {host}:{port}: {error}") from None
         line.send(wire.Greet(self._session, self._token))
