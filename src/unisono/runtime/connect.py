@@ -119,7 +119,7 @@ async def _find(where: str, token: str, timeout: float, authority: str | Path | 
             seeds = await resolve_srv(parts.netloc, endpoint(server) if server is not None else None, timeout)
         case _:
             raise MisuseError(
-                f"{where!r}: connect to unisono://, unisono+srv://, nats:// or memory://, or to a deployment file"
+                f"{where!r}: connect to unisono://, nats://, unisono+srv:// or memory://, or to a deployment file"
             )
     tls = client_context(Security(authority=str(authority)), Path()) if authority is not None else None
     return await _ask_for_deployment(seeds, token, timeout, tls)
