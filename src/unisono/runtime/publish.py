@@ -5,7 +5,7 @@ An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
@@ -47,7 +47,7 @@ class OutboxOwner(Protocol):
 class _Lane:
     """What we publish on one topic."""
 
-    __slots__ = ("in_flight", "name", "publisher", "roomers", "row", "sequence", "topic")
+    __slots__ = ("in_flight", "name", "publisher", "roomers", "row", "sequence", "topic", "unknown")
 
     def __init__(self, name: str, topic: Topic, publisher: str) -> None:
         self.name, self.topic, self.publisher = name, topic, publisher
@@ -55,6 +55,7 @@ class _Lane:
         self.in_flight = 0
         self.roomers: list[asyncio.Future[None]] = []
         self.row: _Row | None = None  # what is published in this turn of the loop
+        self.unknown = 0  # outcomes Unknown: as long as they are repeated they take up room
 
 
 Asker: TypeAlias = "tuple[_Lane, asyncio.Future[Outcome] | Publisher]"
@@ -83,14 +84,16 @@ class Outbox:
         window: int,
         confirm_s: float = 0.0,
         by_content: bool = False,
+        still_open: Callable[[Topic], int] | None = None,
     ) -> None:
-        """`confirm_s`: how long a broker that keeps payloads may take to say so.
+        """`confirm_s`: how long a broker that keeps payloads may take to say so. `still_open`: how many publications
+        on a topic the machine repeats.
 
         With `by_content`, what is published without attributes has those that its data show.
         """
         self.by_content = by_content
         self._session, self._host, self._address, self.window = session, host, address, window
-        self._confirm_s = confirm_s
+        self._confirm_s, self._still_open = confirm_s, still_open
         self._requests = 0
         self._asked: dict[int, Asker] = {}
         self._ids: dict[int, EventId] = {}  # of the same, for the journal
@@ -132,6 +135,11 @@ class Outbox:
         attributes: dict[str, Scalar] | None,
     ) -> None:
         lane = asker[0]
+        if lane.unknown and self._is_full(lane):
+            # Told here, before it has a number of its own: who hears the next one must not take it for this one.
+            reason = f"{self.window} publications on the topic wait for their numbers"
+            _tell(asker, Refused(0, reason))
+            return
         payload = data if type(data) is bytes else encode_payload(data)
         if attributes is None and self.by_content:
             attributes = attributes_of(data)
@@ -148,6 +156,11 @@ class Outbox:
             self._rows.append(row)
         row.events.append(event)
         row.askers.append(asker)
+
+    def _is_full(self, lane: _Lane) -> bool:
+        """Whether what is in flight, and what has been given up here and not by the machine, fills the window."""
+        lane.unknown = min(lane.unknown, self._still_open(lane.topic)) if self._still_open is not None else 0
+        return lane.in_flight + lane.unknown >= self.window
 
     def _flush(self) -> None:
         """Hands over what was published in this turn of the loop, events in a row on one topic as one."""
@@ -239,17 +252,15 @@ class Outbox:
         asker = self._asked.pop(outcome.request, None)
         if asker is None:
             return
-        lane, answer = asker
+        lane = asker[0]
         lane.in_flight -= 1
+        lane.unknown += isinstance(outcome, Unknown)
         self._let_in(lane)
         event_id = self._ids.pop(outcome.request, None)
         if event_id is not None:
             word = type(outcome).__name__.lower()
             self._session.note(Record("outcome", self._session.now(), who=self._address, event=event_id, note=word))
-        if isinstance(answer, Publisher):
-            answer.settled(outcome)
-        elif not answer.done():
-            answer.set_result(outcome)
+        _tell(asker, outcome)
         self._let_go()
 
     def _let_in(self, lane: _Lane) -> None:
@@ -273,6 +284,14 @@ class Outbox:
         self._flush()
         for request in list(self._asked):
             self._settle(Unknown(request, reason))
+
+
+def _tell(asker: Asker, outcome: Outcome) -> None:
+    answer = asker[1]
+    if isinstance(answer, Publisher):
+        answer.settled(outcome)
+    elif not answer.done():
+        answer.set_result(outcome)
 
 
 class Publisher:

@@ -115,7 +115,8 @@ class Session:
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
         self._port = _Port(self, f"{self.address}/p", self._machine, None)
         window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
-        self._outbox = Outbox(self, self._port.host, f"{self.address}/p", window, accept_s)
+        still_open = self._machine.publisher.count_open
+        self._outbox = Outbox(self, self._port.host, self._port.address, window, accept_s, still_open=still_open)
 
     # life
 

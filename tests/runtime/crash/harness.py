@@ -78,7 +78,7 @@ class Run:
         """Everything, from the first process to the verdicts."""
         self.directory.mkdir(parents=True, exist_ok=True)
         await self.nats.start()
-        self.file.write_text(dump_deployment(self._deployment()))
+        self.file.write_text(dump_deployment(self.deployment()))
         try:
             for name in NODES:
                 self.start_node(name)
@@ -114,7 +114,7 @@ class Run:
                     broken.append(f"{event} is stored, and {gap.subscriber} was told: {gap.note}")
         return broken
 
-    def _deployment(self) -> Deployment:
+    def deployment(self) -> Deployment:
         hub, east, west = free_ports(3)
         return Deployment(
             1,
@@ -192,18 +192,18 @@ class Run:
             await asyncio.sleep(away)
             await self.nats.start()
         elif victim == "subscriber":
-            self._kill(f"subscriber-{number}")
+            self.kill(f"subscriber-{number}")
             self._mark_crashed(number)
             await asyncio.sleep(away)
             await self.start_subscriber(number)
         elif victim == "publisher":
-            self._kill(f"publisher-{number}")
+            self.kill(f"publisher-{number}")
             await asyncio.sleep(away)
             await self.start_publisher(number)
         elif victim == "disk":
             await self._fill_disk(self.dice.choice(NODES), away)
         else:
-            self._kill(victim)
+            self.kill(victim)
             await asyncio.sleep(away)
             self.start_node(victim)
 
@@ -220,7 +220,7 @@ class Run:
     async def _fill_disk(self, name: str, away: float) -> None:
         """The node may write a few more kilobytes, and stops by itself when they are used up. The limit is one for all
         its files, so it begins a new journal, lest that be full before its log is."""
-        self._kill(name)
+        self.kill(name)
         size = max(path.stat().st_size for path in (self.directory / "data" / name).iterdir())
         journal = self.directory / "data" / "journal" / f"{name}.jsonl"
         journal.rename(journal.with_name(f"{name}-{len(self.story)}.jsonl"))
@@ -232,7 +232,7 @@ class Run:
         await asyncio.sleep(away)
         self.start_node(name)
 
-    def _kill(self, name: str) -> None:
+    def kill(self, name: str) -> None:
         process = self.processes[name]
         process.kill()
         process.wait()
@@ -245,7 +245,7 @@ class Run:
 
     # the end
 
-    async def quiet(self, patience_s: float = 60.0) -> None:
+    async def quiet(self, patience_s: float = 60.0, subscriptions: int = 2 * len(TOPICS)) -> None:
         """Waits until the subscribers that live have been told of every number issued, or for as long as is fair."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s
@@ -262,7 +262,7 @@ class Run:
                     key = (record.subscriber, record.topic)
                     told[key] = max(told.get(key, 0), last)
             alive = [key for key in told if not self._is_dead(key[0])]
-            if len(alive) == 2 * len(TOPICS) and all(told[key] >= issued.get(key[1], 0) for key in alive):
+            if len(alive) == subscriptions and all(told[key] >= issued.get(key[1], 0) for key in alive):
                 return
 
     def _is_dead(self, subscriber: str | None) -> bool:

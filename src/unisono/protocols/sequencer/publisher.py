@@ -59,6 +59,10 @@ class Publisher:
         self._causal = config.causal
         self._timers: dict[str, None] = {}
 
+    def count_open(self, topic: Topic) -> int:
+        """Publications on the topic that have no durable numbers, whether or not the caller has been told Unknown."""
+        return self._open_count.get(topic, 0)
+
     def publish(self, topic: Topic, event: Event, outcome: int, ready: bool, now: Micros, out: list[Effect]) -> None:
         """`ready`: nothing that was notified here is still open."""
         waiting = self.open.setdefault(topic, {})

@@ -9,6 +9,7 @@ anew behind the last item handed over. A paused subscriber holds the server back
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -31,7 +32,11 @@ from unisono.runtime.ens.nats_wire import Msg, NatsOptions
 from unisono.runtime.ens.outbox import Outbox
 
 ACK_S = 3.0
-"""Open items are published again when no acknowledgement came for this long."""
+"""Open items are published again when no acknowledgement came for this long; then after twice as long, and so on."""
+ACK_S_MAX = 30.0
+WINDOW = 1_000
+"""Items under way to their acknowledgement. A server that can not keep up drops what exceeds its queue (10 000 items of
+a stream), so what is sent again must be little. Price: at most this many items per round trip."""
 
 
 class _Ack(Struct, frozen=True):
@@ -80,6 +85,7 @@ class JetStreamEns:
         self._sent = 0  # number of the last item given to the connection
         self._acked: dict[int, None] = {}  # numbers acknowledged before an older one
         self._ack_at = 0.0
+        self._patience_s = ACK_S
         self._flush_asked = False
         self._placed: dict[str, None] = {}  # topics whose stream is known to be there
         self._refused: dict[str, str] = {}  # topics for which there can be none, until the open items were told
@@ -138,8 +144,7 @@ class JetStreamEns:
             self._ack_at = asyncio.get_running_loop().time()
         parts: list[bytes] = []
         number = self._sent
-        items = list(self._outbox.items)[first:] if first else self._outbox.items
-        for item in items:
+        for item in islice(self._outbox.items, first, WINDOW):
             if item.topic not in self._placed and item.topic not in self._refused:
                 self._placing = self._spawn(self._place(item.topic))
                 break
@@ -190,8 +195,9 @@ class JetStreamEns:
 
     def _check_progress(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._sent > self._confirmed and now - self._ack_at > ACK_S:
+        if self._sent > self._confirmed and now - self._ack_at > self._patience_s:
             self._ack_at = now
+            self._patience_s = min(2 * self._patience_s, ACK_S_MAX)
             self._send_again()
         for consumer in list(self._consumers.values()):
             if consumer.ready and now - consumer.heard_at > 3 * HEARTBEAT_S and not self._client.paused:
@@ -203,6 +209,7 @@ class JetStreamEns:
         if not self._confirmed < number <= self._sent:
             return  # of an item sent twice
         self._ack_at = asyncio.get_running_loop().time()
+        self._patience_s = ACK_S
         if head.startswith(b"NATS/1.0 503"):
             # Its stream is gone or has no leader now: find or make it again, then send again from the oldest.
             if not self._retrying:
@@ -230,6 +237,8 @@ class JetStreamEns:
             self._confirmed += count
             self._outbox.confirm(count)
             self._listener.on_confirmed(count)
+            if self._sent - self._confirmed < len(self._outbox):
+                self._ask_flush()
 
     # subscribing
 
