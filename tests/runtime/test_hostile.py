@@ -86,7 +86,7 @@ def honest(machine: Sessions, number: int) -> bool:
     assert isinstance(desk, Desk)
     mine = desk.mine["a"]
     effects = machine.handle(Creates(client, (Wanted(mine, 1, 3),)), Micros(number))
-    return any(isinstance(effect, Send) and effect.message == Taken(mine, 3) for effect in effects)
+    return any(isinstance(effect, Send) and effect.message == Taken({mine: 3}) for effect in effects)
 
 
 def attack(seed: int, count: int) -> None:

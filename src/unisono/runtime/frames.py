@@ -20,7 +20,7 @@ from msgspec import Struct
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.model.ids import Address
 
-PROTOCOL_VERSIONS = (1, 1)
+PROTOCOL_VERSIONS = (2, 2)
 """Lowest and highest version of the wire protocol spoken here."""
 
 M = TypeVar("M")
@@ -128,7 +128,8 @@ def agree_on_protocol(theirs: tuple[int, int]) -> int:
     """The highest version both speak; raises PeerError if there is none."""
     low, high = max(theirs[0], PROTOCOL_VERSIONS[0]), min(theirs[1], PROTOCOL_VERSIONS[1])
     if low > high:
-        raise PeerError(f"they speak protocols {theirs[0]}-{theirs[1]}, here it is 1-{PROTOCOL_VERSIONS[1]}")
+        ours = "-".join(map(str, PROTOCOL_VERSIONS))
+        raise PeerError(f"they speak protocols {theirs[0]}-{theirs[1]}, here it is {ours}")
     return high
 
 

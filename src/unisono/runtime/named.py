@@ -219,8 +219,9 @@ class NamedPublisher:
         match message:
             case edge.Opened(request=request) | edge.NotOpened(request=request):
                 self._answers[request] = message
-            case Taken(topic=topic, upto=upto):
-                self._taken[topic] = max(upto, self._taken.get(topic, 0))
+            case Taken(upto=taken):
+                for topic, upto in taken.items():
+                    self._taken[topic] = max(upto, self._taken.get(topic, 0))
             case Completed(topic=topic, upto=upto):
                 self._completed[topic] = max(upto, self._completed.get(topic, 0))
             case Told(topic=topic, fate=fate):

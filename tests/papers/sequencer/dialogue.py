@@ -62,6 +62,8 @@ def said(message: Any) -> str:
             return f"Piece T{t}:{piece.run.first} {entries(piece.run.entries)}, {what}"
         case m.Ticketed(number=n, entries=some, event=event):
             return f"{event.payload.decode()} = T{event.topic}:{n} {entries(some)}"
+        case m.Taken(upto=upto):
+            return "Taken " + ", ".join(f"T{t}" for t in upto)
         case m.Payload(event=event):
             return f"payload {event.payload.decode()}"
         case _:

@@ -35,7 +35,8 @@ def test_entries_are_what_has_changed_however_it_is_found(busy: int) -> None:
         now = {x: max(clock[x], bars.get(x, 0)) for x in group if x in clock}
         expected = {x: number for x, number in now.items() if given[topic].get(x) != number or x in full}
         given[topic] = now
-        got, rest = decisions.fill(clock, topic, group, full, bars)
+        topics, numbers, rest = decisions.fill(clock, topic, group, full, bars)
+        got = dict(zip(topics, numbers, strict=True))
         assert got == expected
         assert rest == tuple(x for x in group if x not in clock)
         sizes.append(len(got))

@@ -313,5 +313,5 @@ def test_request_0_tells_how_far_a_publisher_is_and_changes_nothing() -> None:
     told = [node.handle(how_far, Micros(0))]
     node.handle(Creates(Address("p"), (Wanted(Topic(0), 5, 2, 5), Wanted(Topic(0), 9, 1, 9))), Micros(0))
     told.append(node.handle(how_far, Micros(0)))
-    assert [effects[1:] for effects in told] == [[Send(Address("p"), Taken(Topic(0), upto))] for upto in (0, 9)]
+    assert [effects[1:] for effects in told] == [[Send(Address("p"), Taken({Topic(0): upto}))] for upto in (0, 9)]
     assert node.clock[Topic(0)] == 3

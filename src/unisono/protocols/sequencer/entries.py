@@ -6,11 +6,12 @@ last changes of the clock are kept in a list, so that a busy topic with a large 
 little happens, need not search for what differs.
 """
 
-from operator import itemgetter
+from itertools import compress
+from operator import itemgetter, ne
 from typing import Any
 
 from unisono.model.ids import Topic
-from unisono.protocols.sequencer.messages import Entries, Topics
+from unisono.protocols.sequencer.messages import Entries, Numbers, Topics
 
 RECENT = 1000
 """At least so many changes of the clock are remembered."""
@@ -28,7 +29,7 @@ class _Given:
         self.at = -1  # how many changes of the clock there had been; -1: not known
         self.todo: Topics | None = None  # None: to be split anew
         self.rest: Topics = ()
-        # itemgetter wants one argument at least, and gives a tuple for two: a pair of the same is as good as one.
+        # itemgetter wants one argument at least, and gives a tuple for two: `fill` cuts what was taken twice.
         self.take = itemgetter(*(here if len(here) > 1 else here * 2)) if here else None
 
 
@@ -50,32 +51,39 @@ class Decisions:
             del self._recent[:RECENT]
             self._older += RECENT
 
-    def fill(self, clock: Entries, topic: Topic, todo: Topics, full: Topics, bars: Entries) -> tuple[Entries, Topics]:
+    def fill(
+        self, clock: Entries, topic: Topic, todo: Topics, full: Topics, bars: Entries
+    ) -> tuple[Topics, Numbers, Topics]:
         """The entries decided here (those of `full` in any case), and the topics left to the nodes above."""
         given = self._given.get(topic)
         if given is None or (given.todo is not todo and given.todo != todo):
             given = self._split(clock, topic, todo)
         if given.take is None:
-            return {}, given.rest
-        numbers: tuple[int, ...] = given.take(clock)
-        changes = self._older + len(self._recent)
+            return (), (), given.rest
+        here, before, since = given.here, given.numbers, given.at
+        numbers: Numbers = given.take(clock)
+        if len(here) == 1:
+            numbers = numbers[:1]
         if bars:
-            numbers = tuple([max(number, bars.get(x, 0)) for x, number in zip(given.here, numbers)])
+            numbers = tuple([max(number, bars.get(x, 0)) for x, number in zip(here, numbers)])
+        given.numbers = numbers
+        changes = self._older + len(self._recent)
+        given.at = -1 if bars else changes
         if self._everything:
-            entries = dict(zip(given.here, numbers))
-        elif numbers == given.numbers:
-            entries = {}
-        elif not bars and given.at >= self._older and 4 * (changes - given.at) < len(given.here):
+            return here, numbers, given.rest
+        if full or bars:
+            differ = [n != b or x in full for x, n, b in zip(here, numbers, before)]
+        elif numbers == before:
+            return (), (), given.rest
+        elif since >= self._older and 4 * (changes - since) < len(here):
             places = given.places
-            changed = {places[x]: None for x in self._recent[given.at - self._older :] if x in places}
-            entries = {given.here[place]: numbers[place] for place in sorted(changed)}
+            changed = sorted({places[x] for x in self._recent[since - self._older :] if x in places})
+            return tuple([here[i] for i in changed]), tuple([numbers[i] for i in changed]), given.rest
+        elif all(map(ne, numbers, before)):  # a turn of many topics changes them all: nothing is copied
+            return here, numbers, given.rest
         else:
-            entries = {x: n for x, n, before in zip(given.here, numbers, given.numbers) if n != before}
-        if full:
-            known = dict(zip(given.here, numbers))
-            entries.update({x: known[x] for x in full if x in known})
-        given.numbers, given.at = numbers, -1 if bars else changes
-        return entries, given.rest
+            differ = list(map(ne, numbers, before))
+        return tuple(compress(here, differ)), tuple(compress(numbers, differ)), given.rest
 
     def _split(self, clock: Entries, topic: Topic, todo: Topics) -> _Given:
         here = tuple([x for x in todo if x in clock])

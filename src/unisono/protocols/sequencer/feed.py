@@ -6,13 +6,24 @@ from contextlib import suppress
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.messages import Entries, Run
+from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
 
 
 class Item:
     """A run as far as it is known."""
 
-    __slots__ = ("entries", "first", "last", "missing", "publisher", "request", "settled", "since", "void")
+    __slots__ = (
+        "first",
+        "last",
+        "missing",
+        "numbers",
+        "publisher",
+        "request",
+        "settled",
+        "since",
+        "topics",
+        "void",
+    )
 
     def __init__(self, run: Run, now: Micros) -> None:
         self.since = now  # when we first knew of it: its deadlines run from here
@@ -20,7 +31,8 @@ class Item:
         self.last = run.first + run.count - 1
         self.publisher = run.publisher
         self.request = run.request
-        self.entries: Entries = run.entries  # shared with the message: never changed in place
+        self.topics: Topics = run.topics
+        self.numbers: Numbers = run.numbers
         self.missing: dict[Topic, None] | None = None  # None: not known yet
         self.settled: dict[Topic, None] = {}  # by pieces that came before the home's
         self.void = False
@@ -29,7 +41,7 @@ class Item:
 def singles(run: Run) -> list[Run]:
     if run.count == 1:
         return [run]
-    return [Run(run.first + i, 1, run.publisher, run.request + i, run.entries) for i in range(run.count)]
+    return [Run(run.first + i, 1, run.publisher, run.request + i, run.topics, run.numbers) for i in range(run.count)]
 
 
 ARRIVALS_MIN = 1000

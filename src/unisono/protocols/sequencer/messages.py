@@ -1,9 +1,10 @@
 """Everything that travels: between clients and nodes, between nodes, and beside the topics on the broker.
 
 Numbers are handled in **runs**: consecutive requests of one publisher on one topic that get consecutive numbers in
-one turn. All numbers of a run share one timestamp (`entries`: other topic -> number that must be delivered before);
-a single event is a run of one. A request is named by (topic, publisher, request): requests count from 1 per
-publisher *and topic*, and a home numbers them in that order, so its memory of a publisher is one counter.
+one turn. All numbers of a run share one timestamp (other topic -> number to be delivered before), in two columns:
+a busy node hands on tuples it has at hand and builds no map per run. A single event is a run of one. A request is
+named by (topic, publisher, request): requests count from 1 per publisher *and topic*, and a home numbers them in that
+order, so its memory of a publisher is one counter.
 
 A message that wants an answer carries its sender's address; `sender` tells it, and a driver must refuse a message
 whose sender is not the connection it came from.
@@ -18,6 +19,7 @@ from unisono.model.ids import Address, Topic
 
 Entries = dict[Topic, int]
 Topics = tuple[Topic, ...]
+Numbers = tuple[int, ...]
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -27,11 +29,17 @@ class Run(Struct, frozen=True, gc=False):
     count: int
     publisher: Address
     request: int
-    entries: Entries = {}
+    topics: Topics = ()
+    numbers: Numbers = ()
+    """Beside each of `topics` the number of it that must be delivered before."""
 
     @property
     def last(self) -> int:
         return self.first + self.count - 1
+
+    @property
+    def entries(self) -> Entries:
+        return dict(zip(self.topics, self.numbers))
 
 
 class Wanted(Struct, frozen=True, gc=False):
@@ -107,10 +115,9 @@ class Published(Struct, frozen=True, tag=True):
 
 
 class Taken(Struct, frozen=True, tag=True, gc=False):
-    """The requests up to `upto` have durable numbers."""
+    """The requests up to these, on each topic, have durable numbers."""
 
-    topic: Topic
-    upto: int
+    upto: dict[Topic, int]
 
 
 class Completed(Struct, frozen=True, tag=True):

@@ -143,7 +143,8 @@ class TopicManager:
         self._full = config.encoding == "full"
         self._decisions = Decisions(self._full, root=parent is None)
         self._repeat = config.unreliable
-        self._early = config.early and config.mode == "stamp"
+        self._stamping = config.mode == "stamp"
+        self._early = config.early and self._stamping
         self._marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
         self._timers: dict[str, Micros] = {}  # running ones
         self._blocked = False  # the link to the parent is full
@@ -222,34 +223,36 @@ class TopicManager:
 
     def _create(self, message: Creates, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
-        publisher, elsewhere = message.publisher, []
-        stamps: dict[Topic, list[Run]] = {}
-        pieces: dict[Topic, list[Piece]] = {}
+        publisher, wait, window = message.publisher, message.wait and self._stamping, self.config.window
+        hosted = self.hosted
+        elsewhere: list[Wanted] = []
+        stamps: list[Effect] = []
         taken: dict[Topic, int] = {}
-        for item in message.items if len(message.items) == 1 else as_runs(message.items):
-            home = self.hosted.get(item.topic)
+        for item in as_runs(message.items):
+            topic = item.topic
+            home = hosted.get(topic)
             if home is None:
                 elsewhere.append(item)
                 continue
             # Request 0 is never new: it asks how far we are with this publisher.
-            if item.first < 0 or not 0 < item.count <= self.config.window:
+            if item.first < 0 or not 0 < item.count <= window:
                 out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
                 continue
             if self._blocked and any(x not in self.clock for x in home.group.members):
                 continue  # not taken: the publisher asks again
-            accepted = home.accept(publisher, item, self.config.window)
-            for first, count in accepted:
-                if message.wait and self.config.mode == "stamp":  # a ticket is granted when it is complete
-                    home.waiters.append((self.clock[item.topic] + count, publisher, first + count - 1))
-                self._issue(home, publisher, first, count, now, stamps, pieces, out)
-            if self.config.mode == "ticket":
+            first, count = home.accept(publisher, item, window)
+            if count:
+                if wait:  # a ticket is granted when it is complete
+                    home.waiters.append((self.clock[topic] + count, publisher, first + count - 1))
+                self._issue(home, publisher, first, count, now, stamps, out)
+                taken[topic] = first + count - 1
+            else:
+                self._answer_again(home, publisher, item, taken, out)
+            if not self._stamping:
                 self._published(home, publisher, item.ack, now, out)
-            if not accepted:
-                self._answer_again(home, publisher, item, out)
-            elif self.config.mode == "stamp":
-                taken[item.topic] = home.requests[publisher] - 1
-        out += [Send(publisher, Taken(topic, upto)) for topic, upto in taken.items()]
-        self._broadcast(stamps, pieces, out)
+        if taken and self._stamping:
+            out.append(Send(publisher, Taken(taken)))
+        out += stamps
         for item in elsewhere:
             self._forward(item.topic, Creates(publisher, (item,), message.wait), out)
 
@@ -260,13 +263,12 @@ class TopicManager:
         request: int,
         count: int,
         now: Micros,
-        stamps: dict[Topic, list[Run]],
-        pieces: dict[Topic, list[Piece]],
+        stamps: list[Effect],
         out: list[Effect],
     ) -> None:
         topic, clock = home.topic, self.clock
-        first = clock[topic] + 1
-        clock[topic] += count
+        before = clock[topic]
+        clock[topic] = before + count
         self._decisions.note(topic)
         full: Topics = ()
         left: Entries = {}
@@ -282,48 +284,46 @@ class TopicManager:
                 else:
                     bars[x] = number
             home.bar.clear()
-        entries, todo = self._decisions.fill(clock, topic, home.group.listed(), full, bars)
+        topics, numbers, todo = self._decisions.fill(clock, topic, home.group.listed(), full, bars)
         if left:
-            entries.update(left)
-        run = Run(first, count, publisher, request, entries)
+            topics, numbers = (*topics, *left), (*numbers, *left.values())
+        run = Run(before + 1, count, publisher, request, topics, numbers)
         home.record(run, self.config.issued_max)
         if self._early:
-            pieces.setdefault(topic, []).append(Piece(run, (), todo))
-        if not todo:
-            if not self._early and self.config.mode == "stamp":
-                stamps.setdefault(topic, []).append(run)
-            self._complete(home, run, now, out)
+            stamps.append(Broadcast(topic, Pieces(topic, (Piece(run, (), todo),)), True))
+        if todo:
+            home.open[run.first] = count
+            full = tuple(x for x in full if x not in clock)
+            bars = {x: number for x, number in bars.items() if x not in clock}
+            out.append(Send(self._above(), Fill(topic, run, todo, full, bars)))
             return
-        home.open[first] = count
-        out.append(
-            Send(
-                self._above(),
-                Fill(
-                    topic,
-                    run,
-                    todo,
-                    tuple(x for x in full if x not in clock),
-                    {x: number for x, number in bars.items() if x not in clock},
-                ),
-            )
-        )
+        if self._stamping and not self._early:
+            stamps.append(Broadcast(topic, Stamps(topic, (run,)), True))
+        if self._stamping and not home.open:  # the usual way: it had nothing to climb for, nor had those before it
+            home.high_water = before + count
+            if home.waiters:
+                self._tell_waiters(home, out)
+            self._mark(topic, now, out)
+        else:
+            self._complete(home, run, now, out)
 
     def _pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
         topic, run = fill.topic, fill.run
         self._seen(topic, run.last)
-        mine, todo = self._decisions.fill(self.clock, topic, fill.todo, fill.full, fill.bars)
-        whole = Run(run.first, run.count, run.publisher, run.request, {**run.entries, **mine})
+        topics, numbers, todo = self._decisions.fill(self.clock, topic, fill.todo, fill.full, fill.bars)
+        # What is decided here was left to us, so it is not among the entries decided below.
+        whole = Run(run.first, run.count, run.publisher, run.request, run.topics + topics, run.numbers + numbers)
         if self._early and len(todo) < len(fill.todo):
             settled = tuple(x for x in fill.todo if x not in todo)
-            piece = Piece(Run(run.first, run.count, run.publisher, run.request, mine), settled)
+            piece = Piece(Run(run.first, run.count, run.publisher, run.request, topics, numbers), settled)
             out.append(Broadcast(topic, Pieces(topic, (piece,)), control=True))
         if todo:
             full = tuple(x for x in fill.full if x in todo)
             bars = {x: number for x, number in fill.bars.items() if x in todo}
             out.append(Send(self._above(), Fill(topic, whole, todo, full, bars)))
             return
-        if not self._early and self.config.mode == "stamp":
+        if self._stamping and not self._early:
             out.append(Broadcast(topic, Stamps(topic, (whole,)), control=True))
         if topic in self.hosted:
             self._complete(self.hosted[topic], whole, now, out)
@@ -338,16 +338,19 @@ class TopicManager:
 
     def _complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
         home.complete(run, self.clock[home.topic])
+        self._tell_waiters(home, out)
+        if self._stamping:
+            self._mark(home.topic, now, out)
+        else:
+            home.leases[run.first] = (now, run)
+            out.append(Send(run.publisher, Granted(home.topic, run)))
+            self._set("leases", Micros(now + self.config.lease_us), out)
+
+    def _tell_waiters(self, home: HostedTopic, out: list[Effect]) -> None:
         while home.waiters and home.waiters[0][0] <= home.high_water:
             _, publisher, request = home.waiters.popleft()
             home.finished[publisher] = request
             out.append(Send(publisher, Completed(home.topic, request)))
-        if self.config.mode == "ticket":
-            home.leases[run.first] = (now, run)
-            out.append(Send(run.publisher, Granted(home.topic, run)))
-            self._set("leases", Micros(now + self.config.lease_us), out)
-        else:
-            self._mark(home.topic, now, out)
 
     def _published(self, home: HostedTopic, publisher: Address, ack: int, now: Micros, out: list[Effect]) -> None:
         """Ticket mode: the publisher has published everything below `ack`."""
@@ -356,31 +359,27 @@ class TopicManager:
 
     def _mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """Tells how far the topic is, soon and then at growing intervals: the last stamp may have been lost."""
-        told = self._marking.get(topic, (1, now))[0]
-        if told:
+        mark = self._marking.get(topic)
+        if mark is None or mark[0]:
             due = Micros(now + self.config.mark_us)
             self._marking[topic] = (0, due)
             self._set("marks", due, out)
 
-    def _answer_again(self, home: HostedTopic, publisher: Address, item: Wanted, out: list[Effect]) -> None:
+    def _answer_again(
+        self, home: HostedTopic, publisher: Address, item: Wanted, taken: dict[Topic, int], out: list[Effect]
+    ) -> None:
         """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""
         last = item.first + item.count - 1
-        if self.config.mode == "ticket":
+        if not self._stamping:
             for _, run in home.leases.values():
                 if run.publisher == publisher and run.request <= last and run.request + run.count > item.first:
                     out.append(Send(publisher, Granted(item.topic, run)))
             return
         upto = home.requests.get(publisher, 1) - 1
         if upto >= item.first:
-            out.append(Send(publisher, Taken(item.topic, upto)))
+            taken[item.topic] = upto
         if home.finished.get(publisher, -1) >= item.first:
             out.append(Send(publisher, Completed(item.topic, home.finished[publisher])))
-
-    def _broadcast(self, stamps: dict[Topic, list[Run]], pieces: dict[Topic, list[Piece]], out: list[Effect]) -> None:
-        for topic, runs in stamps.items():
-            out.append(Broadcast(topic, Stamps(topic, tuple(runs)), control=True))
-        for topic, some in pieces.items():
-            out.append(Broadcast(topic, Pieces(topic, tuple(some)), control=True))
 
     def _tell(self, home: HostedTopic, ask: Ask, out: list[Effect]) -> None:
         run = home.find(ask.number) if ask.number else home.find_request(ask.publisher, ask.request)

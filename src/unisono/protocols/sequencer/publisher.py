@@ -125,21 +125,25 @@ class Publisher:
         out.append(Send(self.homes[topic], Creates(self.address, (item,), self._causal)))
 
     def taken(self, message: Taken, out: list[Effect]) -> None:
-        waiting = self.open.get(message.topic, {})
+        for topic, upto in message.upto.items():
+            self._taken(topic, upto, out)
+
+    def _taken(self, topic: Topic, upto: int, out: list[Effect]) -> None:
+        waiting = self.open.get(topic, {})
         while waiting:
             request = next(iter(waiting))  # in rising order
-            if request > message.upto:
+            if request > upto:
                 return
             row = waiting.pop(request)
-            count = min(len(row.events), message.upto + 1 - request)
+            count = min(len(row.events), upto + 1 - request)
             if count < len(row.events):
                 name = None if row.outcome is None else row.outcome + count
                 rest = _Open(row.events[count:], name, row.published_at, row.asked_at)
-                waiting = self.open[message.topic] = {message.upto + 1: rest, **waiting}
-            self._settle(message.topic, row, count, out)
+                waiting = self.open[topic] = {upto + 1: rest, **waiting}
+            self._settle(topic, row, count, out)
 
     def completed(self, message: Completed, ready: bool, now: Micros, out: list[Effect]) -> None:
-        self.taken(Taken(message.topic, message.upto), out)
+        self._taken(message.topic, message.upto, out)
         if self.incomplete.get(message.topic, message.upto + 1) <= message.upto:
             del self.incomplete[message.topic]
         self.release(ready, now, out)

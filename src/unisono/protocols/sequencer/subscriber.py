@@ -257,7 +257,8 @@ class Subscriber:
                     self._late(topic, feed, key if key in feed.skipped else (NOBODY, number), event, out)
                 elif self._room(feed, out):
                     feed.payloads.put(publisher, request, event, now)
-                    self._complete(topic, feed, Run(number, 1, publisher, request, entries))
+                    run = Run(number, 1, publisher, request, tuple(entries), tuple(entries.values()))
+                    self._complete(topic, feed, run)
                     if self.patience is not None:
                         self.patience.add(topic, number, now)
             case Void(run=run):
@@ -339,15 +340,16 @@ class Subscriber:
             return
         item = self._item(topic, feed, run)
         if item is not None and item.missing != {}:
-            item.entries = run.entries
+            item.topics, item.numbers = run.topics, run.numbers
             item.missing = {}
 
     def _merge(self, topic: Topic, feed: Feed, run: Run, settled: Topics, missing: Topics | None) -> None:
         item = self._item(topic, feed, run)
         if item is None:
             return
-        if item.entries is not run.entries:
-            item.entries = {**item.entries, **run.entries}
+        if item.topics is not run.topics or item.numbers is not run.numbers:
+            merged = {**dict(zip(item.topics, item.numbers)), **run.entries}
+            item.topics, item.numbers = tuple(merged), tuple(merged.values())
         if missing is not None and item.missing is None:
             item.missing = {x: None for x in missing if x not in item.settled} if missing else {}
         for x in settled:
@@ -436,7 +438,7 @@ class Subscriber:
         for x in item.missing:
             if x in feeds:
                 return False
-        for x, number in item.entries.items():
+        for x, number in zip(item.topics, item.numbers):
             reached = local.get(x)
             if reached is not None:
                 if reached < number and x != topic:
@@ -487,9 +489,9 @@ class Subscriber:
         if feed is None or item is None:
             self._discard(topic, number)
             return
-        if any(x in self.feeds and not self.feeds[x].live for x in item.entries):
+        if any(x in self.feeds and not self.feeds[x].live for x in item.topics):
             return  # we are joining a topic it speaks of; that ends soon
-        for x, upto in [*feed.gate.items(), *item.entries.items(), (topic, number - 1)]:
+        for x, upto in [*feed.gate.items(), *zip(item.topics, item.numbers), (topic, number - 1)]:
             if self.hold.local.get(x, upto) < upto:
                 self._pass_over(x, upto, now, out)
         self._examine(topic, now, out)

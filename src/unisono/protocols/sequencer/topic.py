@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +13,10 @@ from unisono.protocols.sequencer.groups import SequencingGroup
 from unisono.protocols.sequencer.messages import Collect, Entries, Install, Run, Topics, Update, Wanted
 
 
-def as_runs(items: tuple[Wanted, ...]) -> list[Wanted]:
+def as_runs(items: tuple[Wanted, ...]) -> Sequence[Wanted]:
     """Joins consecutive requests on one topic: those of one message are concurrent, whatever their order in it."""
+    if len({item.topic for item in items}) == len(items):
+        return items
     runs: list[Wanted] = []
     latest: dict[Topic, int] = {}  # where in `runs` the last one of a topic is
     ends: dict[Topic, int] = {}  # the request behind it
@@ -80,34 +83,32 @@ class HostedTopic:
         self.leases: dict[int, tuple[Micros, Run]] = {}  # ticket mode: granted and not yet known to be published
         self.voids: dict[int, None] = {}
 
-    def accept(self, publisher: Address, item: Wanted, window: int) -> list[tuple[int, int]]:
-        """The runs (first request, count) that get numbers now: each request once, in the publisher's order."""
-        wanted = self.requests.get(publisher, 1)
+    def accept(self, publisher: Address, item: Wanted, window: int) -> tuple[int, int]:
+        """The requests (first, count) that get numbers now: each request once, in the publisher's order."""
+        wanted, end = self.requests.get(publisher, 1), item.first + item.count
         if item.ack > wanted:
             wanted = self.requests[publisher] = item.ack
         if item.first > wanted:
             early = self._early.setdefault(publisher, {})
-            if item.first + item.count - wanted <= window:
+            if end - wanted <= window:
                 early[item.first] = max(item.count, early.get(item.first, 0))
-            return []
-        if item.first + item.count <= wanted:
-            return []
-        runs = [(wanted, item.first + item.count - wanted)]
-        wanted = item.first + item.count
-        if not self._early:
-            self.requests[publisher] = wanted
-            return runs
-        early = self._early.get(publisher, {})
-        while early and min(early) <= wanted:
+            return wanted, 0
+        if end <= wanted:
+            return wanted, 0
+        if publisher in self._early:
+            end = self._catch_up(publisher, end)
+        self.requests[publisher] = end
+        return wanted, end - wanted
+
+    def _catch_up(self, publisher: Address, end: int) -> int:
+        """Where the requests end when those that came too early are joined to what ends at `end`."""
+        early = self._early[publisher]
+        while early and min(early) <= end:
             first = min(early)
-            end = first + early.pop(first)
-            if end > wanted:
-                runs.append((wanted, end - wanted))
-                wanted = end
+            end = max(end, first + early.pop(first))
         if not early:
-            self._early.pop(publisher, None)
-        self.requests[publisher] = wanted
-        return runs
+            del self._early[publisher]
+        return end
 
     def record(self, run: Run, keep: int) -> None:
         last, firsts = run.first + run.count - 1, self._firsts
@@ -120,9 +121,6 @@ class HostedTopic:
 
     def complete(self, run: Run, number: int) -> None:
         """The timestamp of a run is known; `number` is the last one issued."""
-        if not self.open:  # it had nothing to climb for
-            self.high_water = number
-            return
         if run.first in self.issued:
             self.issued[run.first] = run
         self.open.pop(run.first, None)

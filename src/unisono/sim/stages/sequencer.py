@@ -168,7 +168,7 @@ class _Stage:
                 self.events[publisher, topic, request] = event.id
             case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
                 self.events[publisher, topic, request] = event.id
-                self._note(topic, Run(number, 1, publisher, request, entries), entries)
+                self._note(topic, Run(number, 1, publisher, request), entries)
             case Stamps(runs=runs):
                 for run in runs:
                     self._note(topic, run, run.entries)
