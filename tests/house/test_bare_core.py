@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 # Modules that are the door to an extra; everything else must import without any.
 DOORS = {
     "unisono.archive": "pyarrow",
+    "unisono.protocols.sequencer.bulk": "numpy",
+    "unisono.protocols.sequencer.changes": "numpy",
     "unisono.audit.columns": "pyarrow",
     "unisono.experiments.picture": "matplotlib",
     "unisono.runtime.archivist": "pyarrow",

@@ -17,7 +17,8 @@ from unisono.experiments.sequencer_schemes import TOTAL, Stage, build_sequencer,
 from unisono.experiments.sequencer_sites import Crowd, Publication, Sites, Subscriber, find_sites
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros
-from unisono.protocols.sequencer.node import Migrate, TopicManager
+from unisono.protocols.sequencer.inputs import Migrate
+from unisono.protocols.sequencer.node import TopicManager
 from unisono.protocols.sequencer.ranking import ClimbCost, Popularity, Ranking, View
 from unisono.sim.world import World
 

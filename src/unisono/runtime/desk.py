@@ -18,8 +18,8 @@ from unisono.machine import PERSIST, Deliver, DurableMachine, Effect, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import check_topic_name
 from unisono.model.time import Micros
+from unisono.protocols.sequencer.inputs import Host
 from unisono.protocols.sequencer.messages import Announced, Born, Move
-from unisono.protocols.sequencer.node import Host
 from unisono.runtime.edge import Claim, Claimed, Named, NotOpened, Open, Opened, TopicsBorn
 from unisono.runtime.homes import SLOTS, slot
 

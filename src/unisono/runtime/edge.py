@@ -13,6 +13,7 @@ from unisono.model.ids import Address, Topic
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
 from unisono.protocols.overlay.messages import Said
+from unisono.protocols.sequencer.inputs import Forget, Host, Migrate
 from unisono.protocols.sequencer.messages import (
     Answer,
     Ask,
@@ -25,7 +26,6 @@ from unisono.protocols.sequencer.messages import (
     Update,
     sender,
 )
-from unisono.protocols.sequencer.node import Forget, Host, Migrate
 from unisono.runtime.fetching import Fetch, Follow, FromArchive, Locate, ToArchive
 from unisono.runtime.groups import Commit, Enlist, Resign
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled

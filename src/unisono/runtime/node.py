@@ -24,8 +24,9 @@ from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
 from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
+from unisono.protocols.sequencer.inputs import Forget
 from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
-from unisono.protocols.sequencer.node import Forget, TopicManager
+from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.brokers import (
     dial_node,

@@ -25,8 +25,8 @@ from unisono.model.promise import Order, Promise, Reliability
 from unisono.model.time import Micros, parse_span
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
 from unisono.protocols.sequencer.client import OrderingClient
+from unisono.protocols.sequencer.inputs import Forget
 from unisono.protocols.sequencer.messages import Creates, Payloads, Wanted
-from unisono.protocols.sequencer.node import Forget
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge

@@ -9,7 +9,7 @@ from tests.papers.sequencer.crashes import CrashingDeployment
 from tests.papers.sequencer.pump import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.node import Migrate
+from unisono.protocols.sequencer.inputs import Migrate
 
 BASE = SequencerConfig()
 MODES = {

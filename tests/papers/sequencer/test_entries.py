@@ -24,7 +24,7 @@ def test_entries_are_what_has_changed_however_it_is_found(busy: int) -> None:
     for step in range(5000):
         topic = Topic(dice.randrange(busy if dice.random() < 0.95 else 40))
         clock[topic] += dice.randint(1, 3)
-        decisions.note(topic)
+        decisions.note(topic, clock[topic])
         if step % 4000 == 3999:
             restored = Decisions(everything=False, root=False)
             restored.restore(decisions.snapshot())

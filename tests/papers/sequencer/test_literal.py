@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.papers.sequencer.literal import Chain, Listener
 from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.node import Migrate
+from unisono.protocols.sequencer.inputs import Migrate
 
 FULL = replace(STAMP, encoding="full")
 

@@ -7,8 +7,8 @@ import pytest
 from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.machine import Deliver, Send
 from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.inputs import Host, Migrate
 from unisono.protocols.sequencer.messages import Announced, Creates, Fill, Wanted
-from unisono.protocols.sequencer.node import Host, Migrate
 
 X, T = Topic(1), Topic(2)
 

@@ -4,6 +4,7 @@ Where the weaker rule is a property of the network or of the disk it is played h
 of ours it is planted by `tests/mutants/sequencer.toml`.
 """
 
+import random
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from unisono.machine import Broadcast, Heard, Persist, Refuse, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Creates, Fill, Part, Taken, Wanted
+from unisono.protocols.sequencer.messages import Creates, Fill, Install, Part, Taken, Turn, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
 X, T = 1, 2
@@ -315,3 +316,64 @@ def test_request_0_tells_how_far_a_publisher_is_and_changes_nothing() -> None:
     told.append(node.handle(how_far, Micros(0)))
     assert [effects[1:] for effects in told] == [[Send(Address("p"), Taken({Topic(0): upto}))] for upto in (0, 9)]
     assert node.clock[Topic(0)] == 3
+
+
+def test_requests_of_several_publishers_that_come_together() -> None:
+    node = TopicManager(Address("n"), None, (), (Topic(0), Topic(1)), {}, STAMP)
+    asked = {"p": Wanted(Topic(0), 1, 2), "q": Wanted(Topic(1), 1, 1), "r": Wanted(Topic(0), 1, 3)}
+    creates = tuple(Creates(Address(name), (item,)) for name, item in asked.items())
+    effects = node.handle(Turn((*creates, creates[0])), Micros(0))
+    stamps = [effect.message for effect in effects if isinstance(effect, Broadcast)]
+    assert [[(run.publisher, run.first, run.count) for run in stamp.runs] for stamp in stamps] == [
+        [("p", 1, 2), ("r", 3, 3)],
+        [("q", 1, 1)],
+    ]
+    taken = [(effect.to, effect.message.upto) for effect in effects if isinstance(effect, Send)]
+    assert taken == [("p", {0: 2}), ("q", {1: 1}), ("r", {0: 3}), ("p", {0: 2})]
+    assert node.clock == {0: 5, 1: 1}
+
+
+@pytest.mark.parametrize(
+    "config", [STAMP, FULL, TICKET, replace(CAUSAL, early=True)], ids=["delta", "full", "ticket", "early"]
+)
+@pytest.mark.parametrize("parent", [None, Address("above")])
+def test_a_turn_is_its_requests_one_after_the_other_topic_by_topic(
+    config: SequencerConfig, parent: Address | None
+) -> None:
+    dice = random.Random(11)
+    here = tuple(Topic(number) for number in range(6))
+    together, apart = (TopicManager(Address("n"), parent, (), here, {}, config) for _ in range(2))
+    following: dict[tuple[str, Topic], int] = {}
+    for step in range(200):
+        now = Micros(step)
+        if dice.random() < 0.3:
+            topics = tuple(dice.sample([*here, Topic(9)], 3))
+            install = Install(Address(f"s{dice.randrange(3)}"), step + 1, dice.choice(here), topics)
+            assert together.handle(install, now) == apart.handle(install, now)
+        asked: list[tuple[str, Wanted]] = []
+        for name in dice.sample("pqrs", 3):
+            for topic in dice.sample(here, 2):
+                first, count = following.get((name, topic), 1), dice.randint(1, 3)
+                following[name, topic] = first + count
+                asked.append((name, Wanted(topic, first, count, first)))
+        turn = Turn(tuple(Creates(Address(name), (item,), config.causal) for name, item in asked))
+        places = list(dict.fromkeys(item.topic for _, item in asked))
+        in_line = sorted(turn.creates, key=lambda create: places.index(create.items[0].topic))
+        effects = together.handle(turn, now)
+        expected = [effect for create in in_line for effect in apart.handle(create, now)]
+        assert _said(effects) == _said(expected)
+        assert together.snapshot() == apart.snapshot()
+
+
+def _said(effects: list[Any]) -> list[str]:
+    """Everything that was sent or broadcast, whatever came together in one message or in another order."""
+    said = []
+    for effect in effects:
+        match effect:
+            case Broadcast(message=message):
+                said += [repr(part) for part in getattr(message, "pieces", None) or message.runs]
+            case Send() | Refuse():
+                said.append(repr(effect))
+            case _:
+                pass
+    return sorted(said)

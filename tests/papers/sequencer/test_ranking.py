@@ -5,7 +5,7 @@ import pytest
 from tests.papers.sequencer.pump import STAMP, Deployment
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.node import Migrate
+from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.ranking import ClimbCost, Popularity, Ranking, SpareCapacity, View
 
 LINE = {Address("n0"): None, Address("n1"): Address("n0"), Address("n2"): Address("n1")}

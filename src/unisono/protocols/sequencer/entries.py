@@ -44,7 +44,7 @@ class Decisions:
         self._recent: list[Topic] = []  # the topics whose clocks have changed last, in that order
         self._older = 0  # how many changes are no longer in the list
 
-    def note(self, topic: Topic) -> None:
+    def note(self, topic: Topic, number: int) -> None:
         """The clock of the topic has changed."""
         self._recent.append(topic)
         if len(self._recent) > 2 * RECENT:

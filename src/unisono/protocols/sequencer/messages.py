@@ -62,6 +62,12 @@ class Creates(Struct, frozen=True, tag=True, gc=False):
     wait: bool = False
 
 
+class Turn(Struct, frozen=True, tag=True, gc=False):
+    """Requests of several publishers that came together. Made by a node's driver: it is logged and never travels."""
+
+    creates: tuple[Creates, ...]
+
+
 class Collect(Struct, frozen=True, tag=True):
     """Subscription, phase 1, at the home of `topic`: register `topics` there and push its number up the tree."""
 

@@ -13,9 +13,8 @@ only when it has passed the meeting point of the two topics; until that is prove
 nobody can tell from a slow link.
 """
 
-from typing import Any, assert_never
-
-from msgspec import Struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, assert_never
 
 from unisono.errors import InvariantError
 from unisono.machine import (
@@ -33,6 +32,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.entries import Decisions
+from unisono.protocols.sequencer.inputs import Forget, Host, Migrate, NodeInput, Registration
 from unisono.protocols.sequencer.messages import (
     Announced,
     Ask,
@@ -54,6 +54,7 @@ from unisono.protocols.sequencer.messages import (
     Mark,
     Move,
     Moved,
+    Numbers,
     Part,
     PeerMessage,
     Piece,
@@ -67,56 +68,21 @@ from unisono.protocols.sequencer.messages import (
     Taken,
     Told,
     Topics,
+    Turn,
     Update,
     Updated,
     Void,
     Wanted,
     sender,
 )
-from unisono.protocols.sequencer.topic import HostedTopic, as_runs
+from unisono.protocols.sequencer.topic import Accepted, HostedTopic, as_runs, total
 from unisono.structures.sessions import LinkFree, LinkFull
 
+if TYPE_CHECKING:
+    from unisono.protocols.sequencer.bulk import BulkDecisions
 
-class Host(Struct, frozen=True, tag=True):
-    """From the driver: become the home of a new topic; `Announced` is delivered when the whole tree knows it."""
-
-    topic: Topic
-
-
-class Migrate(Struct, frozen=True, tag=True):
-    """From the driver: move the home of a topic to the parent or to a child."""
-
-    topic: Topic
-    to: Address
-
-
-class Forget(Struct, frozen=True, tag=True):
-    """From the driver: this client's session is closed and its address will never come back."""
-
-    client: Address
-
-
-Registration = Collect | Install | Update
-NodeInput = (
-    ClientMessage
-    | Fill
-    | Part
-    | Done
-    | Prove
-    | Proven
-    | Disproved
-    | Move
-    | Born
-    | Announced
-    | Routed
-    | Host
-    | Migrate
-    | Forget
-    | LinkFull
-    | LinkFree
-    | Fired
-    | Restarted
-)
+BULK_TOPICS_MIN = 8
+"""From so many topics in a turn on the kernel is worth the way into it."""
 
 
 class TopicManager:
@@ -141,7 +107,8 @@ class TopicManager:
         self._parent = parent
         self._children = children
         self._full = config.encoding == "full"
-        self._decisions = Decisions(self._full, root=parent is None)
+        self._decisions: Decisions | BulkDecisions = Decisions(self._full, root=parent is None)
+        self._bulk: BulkDecisions | None = None  # the same, when the kernel is used
         self._repeat = config.unreliable
         self._stamping = config.mode == "stamp"
         self._early = config.early and self._stamping
@@ -153,7 +120,9 @@ class TopicManager:
         out: list[Effect] = []
         match message:
             case Creates():
-                self._create(message, now, out)
+                self._create((message,), now, out)
+            case Turn(creates=creates):
+                self._create(creates, now, out)
             case Fill():
                 self._pass_fill(message, now, out)
             case Done(topic=topic, run=run):
@@ -221,91 +190,129 @@ class TopicManager:
 
     # Numbers.
 
-    def _create(self, message: Creates, now: Micros, out: list[Effect]) -> None:
+    def _create(self, messages: tuple[Creates, ...], now: Micros, out: list[Effect]) -> None:
+        """Numbers what is new. Requests handled together are concurrent, so those on one topic get theirs in a row."""
         out.append(PERSIST)
-        publisher, wait, window = message.publisher, message.wait and self._stamping, self.config.window
-        hosted = self.hosted
-        elsewhere: list[Wanted] = []
-        stamps: list[Effect] = []
-        taken: dict[Topic, int] = {}
-        for item in as_runs(message.items):
-            topic = item.topic
-            home = hosted.get(topic)
-            if home is None:
-                elsewhere.append(item)
-                continue
-            # Request 0 is never new: it asks how far we are with this publisher.
-            if item.first < 0 or not 0 < item.count <= window:
-                out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
-                continue
-            if self._blocked and any(x not in self.clock for x in home.group.members):
-                continue  # not taken: the publisher asks again
-            first, count = home.accept(publisher, item, window)
-            if count:
-                if wait:  # a ticket is granted when it is complete
-                    home.waiters.append((self.clock[topic] + count, publisher, first + count - 1))
-                self._issue(home, publisher, first, count, now, stamps, out)
-                taken[topic] = first + count - 1
-            else:
-                self._answer_again(home, publisher, item, taken, out)
-            if not self._stamping:
-                self._published(home, publisher, item.ack, now, out)
-        if taken and self._stamping:
-            out.append(Send(publisher, Taken(taken)))
-        out += stamps
-        for item in elsewhere:
-            self._forward(item.topic, Creates(publisher, (item,), message.wait), out)
-
-    def _issue(
-        self,
-        home: HostedTopic,
-        publisher: Address,
-        request: int,
-        count: int,
-        now: Micros,
-        stamps: list[Effect],
-        out: list[Effect],
-    ) -> None:
-        topic, clock = home.topic, self.clock
-        before = clock[topic]
-        clock[topic] = before + count
-        self._decisions.note(topic)
-        full: Topics = ()
-        left: Entries = {}
-        bars: Entries = {}
-        if home.fresh or home.bar or self._repeat:
-            group = home.group.members
-            full = tuple(x for x in home.fresh if x in group)
-            for x in full:
-                del home.fresh[x]
-            for x, number in (home.hist if self._repeat else home.bar).items():
-                if x not in group:
-                    left[x] = number
+        hosted, window = self.hosted, self.config.window
+        answers: list[Effect] = []
+        elsewhere: list[tuple[Creates, Wanted]] = []
+        wanted: dict[Topic, list[Accepted]] = {}
+        for message in messages:
+            publisher, wait = message.publisher, message.wait and self._stamping  # a ticket is granted when complete
+            taken: dict[Topic, int] = {}
+            for item in as_runs(message.items):
+                topic = item.topic
+                home = hosted.get(topic)
+                if home is None:
+                    elsewhere.append((message, item))
+                    continue
+                # Request 0 is never new: it asks how far we are with this publisher.
+                if item.first < 0 or not 0 < item.count <= window:
+                    out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
+                    continue
+                if self._blocked and any(x not in self.clock for x in home.group.members):
+                    continue  # not taken: the publisher asks again
+                first, count = home.accept(publisher, item, window)
+                if not count:
+                    self._answer_again(home, publisher, item, taken, answers)
                 else:
-                    bars[x] = number
-            home.bar.clear()
-        topics, numbers, todo = self._decisions.fill(clock, topic, home.group.listed(), full, bars)
-        if left:
-            topics, numbers = (*topics, *left), (*numbers, *left.values())
-        run = Run(before + 1, count, publisher, request, topics, numbers)
-        home.record(run, self.config.issued_max)
-        if self._early:
-            stamps.append(Broadcast(topic, Pieces(topic, (Piece(run, (), todo),)), True))
-        if todo:
-            home.open[run.first] = count
-            full = tuple(x for x in full if x not in clock)
-            bars = {x: number for x, number in bars.items() if x not in clock}
-            out.append(Send(self._above(), Fill(topic, run, todo, full, bars)))
-            return
-        if self._stamping and not self._early:
-            stamps.append(Broadcast(topic, Stamps(topic, (run,)), True))
-        if self._stamping and not home.open:  # the usual way: it had nothing to climb for, nor had those before it
-            home.high_water = before + count
-            if home.waiters:
-                self._tell_waiters(home, out)
-            self._mark(topic, now, out)
-        else:
-            self._complete(home, run, now, out)
+                    taken[topic] = first + count - 1
+                    if topic in wanted:
+                        wanted[topic].append((publisher, first, count, wait))
+                    else:
+                        wanted[topic] = [(publisher, first, count, wait)]
+                if not self._stamping:
+                    self._published(home, publisher, item.ack, now, out)
+            if taken and self._stamping:
+                answers.append(Send(publisher, Taken(taken)))
+        stamps = self._issue(wanted, now, out)
+        out += answers
+        out += stamps
+        for message, item in elsewhere:
+            self._forward(item.topic, Creates(message.publisher, (item,), message.wait), out)
+
+    def _issue(self, wanted: dict[Topic, list[Accepted]], now: Micros, out: list[Effect]) -> list[Effect]:
+        """Gives numbers and timestamps; returns what is to be broadcast."""
+        stamps: list[Effect] = []
+        clock, early, keep = self.clock, self._early, self.config.issued_max
+        bulk = self._fill_all(wanted)
+        for topic, accepted in wanted.items():
+            home, first = self.hosted[topic], clock[topic] + 1
+            number = clock[topic] = clock[topic] + total(accepted)
+            full: Topics = ()
+            bars: Entries = {}
+            if bulk is not None:
+                topics, numbers, todo = next(bulk)
+            else:
+                self._decisions.note(topic, number)
+                if home.fresh or home.bar or self._repeat:
+                    topics, numbers, todo, full, bars = self._fill_specially(home)
+                else:
+                    topics, numbers, todo = self._decisions.fill(clock, topic, home.group.listed(), (), {})
+            runs: list[Run] = []
+            for publisher, request, count, wait in accepted:
+                run = Run(first, count, publisher, request, topics, numbers)
+                runs.append(run)
+                home.record(run, keep)
+                first += count
+                if wait:
+                    home.waiters.append((first - 1, publisher, request + count - 1))
+                if not self._full:
+                    topics = numbers = ()  # nothing has changed since
+            if early:
+                stamps.append(Broadcast(topic, Pieces(topic, tuple([Piece(run, (), todo) for run in runs])), True))
+            elif self._stamping and not todo:
+                stamps.append(Broadcast(topic, Stamps(topic, tuple(runs)), True))
+            if todo:
+                self._send_up(home, runs, todo, full, bars, out)
+            elif self._stamping and not home.open:  # the usual way: nothing had or has to climb
+                home.high_water = number
+                if home.waiters:
+                    self._tell_waiters(home, out)
+                self._mark(topic, now, out)
+            else:
+                for run in runs:
+                    self._complete(home, run, now, out)
+        return stamps
+
+    def _fill_specially(self, home: HostedTopic) -> tuple[Topics, Numbers, Topics, Topics, Entries]:
+        """Somebody has joined or left: some entries must be explicit, and some numbers must be among them."""
+        full, left, bars = home.take_special(self._repeat)
+        topics, numbers, todo = self._decisions.fill(self.clock, home.topic, home.group.listed(), full, bars)
+        return (*topics, *left), (*numbers, *left.values()), todo, full, bars
+
+    def _send_up(
+        self, home: HostedTopic, runs: list[Run], todo: Topics, full: Topics, bars: Entries, out: list[Effect]
+    ) -> None:
+        full = tuple(x for x in full if x not in self.clock)
+        bars = {x: number for x, number in bars.items() if x not in self.clock}
+        for run in runs:
+            home.open[run.first] = run.count
+            out.append(Send(self._above(), Fill(home.topic, run, todo, full, bars)))
+            full, bars = (), {}
+
+    def _fill_all(self, wanted: dict[Topic, list[Accepted]]) -> Iterator[tuple[Topics, Numbers, Topics]] | None:
+        """The entries of all topics at once, where that pays; None: they are filled one by one."""
+        if self._bulk is None or self._repeat or len(wanted) < BULK_TOPICS_MIN:
+            return None
+        homes = [self.hosted[topic] for topic in wanted]
+        for home in homes:
+            if home.fresh or home.bar:
+                return None
+        todos = [home.group.listed() for home in homes]
+        return iter(self._bulk.fill_all(self.clock, list(wanted), todos, [total(some) for some in wanted.values()]))
+
+    def quicken(self) -> bool:
+        """Timestamps of large turns are made by the compiled kernel from now on, if it is ready; nobody can tell."""
+        from unisono.protocols.sequencer.bulk import BulkDecisions
+        from unisono.protocols.sequencer.changes import KERNEL, Changes
+
+        kernel = KERNEL.ready()
+        if self._bulk is None and kernel is not None:
+            self._bulk = BulkDecisions(self._full, self._parent is None, Changes(kernel))
+            self._bulk.restore(self._decisions.snapshot())
+            self._decisions = self._bulk
+        return self._bulk is not None
 
     def _pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
@@ -334,7 +341,7 @@ class TopicManager:
         """Rule K: only a topic's own messages raise what we know of it."""
         if topic in self.below and number > self.clock[topic]:
             self.clock[topic] = number
-            self._decisions.note(topic)
+            self._decisions.note(topic, number)
 
     def _complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
         home.complete(run, self.clock[home.topic])

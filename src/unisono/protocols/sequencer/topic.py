@@ -12,6 +12,13 @@ from unisono.model.time import Micros
 from unisono.protocols.sequencer.groups import SequencingGroup
 from unisono.protocols.sequencer.messages import Collect, Entries, Install, Run, Topics, Update, Wanted
 
+Accepted = tuple[Address, int, int, bool]
+"""Publisher, first request, how many, whether he wants to hear of their completion."""
+
+
+def total(accepted: list[Accepted]) -> int:
+    return accepted[0][2] if len(accepted) == 1 else sum([count for _, _, count, _ in accepted])
+
 
 def as_runs(items: tuple[Wanted, ...]) -> Sequence[Wanted]:
     """Joins consecutive requests on one topic: those of one message are concurrent, whatever their order in it."""
@@ -109,6 +116,18 @@ class HostedTopic:
         if not early:
             del self._early[publisher]
         return end
+
+    def take_special(self, repeat: bool) -> tuple[Topics, Entries, Entries]:
+        """Whose entries must be explicit, and which numbers must be among them: outside the group, and in it."""
+        group = self.group.members
+        full = tuple(x for x in self.fresh if x in group)
+        for x in full:
+            del self.fresh[x]
+        wanted = self.hist if repeat else self.bar
+        left = {x: number for x, number in wanted.items() if x not in group}
+        bars = {x: number for x, number in wanted.items() if x in group}
+        self.bar.clear()
+        return full, left, bars
 
     def record(self, run: Run, keep: int) -> None:
         last, firsts = run.first + run.count - 1, self._firsts

@@ -17,6 +17,7 @@ from unisono.model.deployment import NodeSpec
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.messages import (
     BrokerMessage,
     Entries,
@@ -28,7 +29,7 @@ from unisono.protocols.sequencer.messages import (
     Ticketed,
     Void,
 )
-from unisono.protocols.sequencer.node import Migrate, TopicManager
+from unisono.protocols.sequencer.node import TopicManager
 from unisono.sim.scenario import Scenario
 from unisono.sim.spec import Spec
 from unisono.sim.stages import Operation, Operations

@@ -1,0 +1,67 @@
+"""What a sequencer node handles: what its driver tells it, and the union of all its inputs."""
+
+from msgspec import Struct
+
+from unisono.machine import Fired, Restarted
+from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.messages import (
+    Announced,
+    Born,
+    ClientMessage,
+    Collect,
+    Disproved,
+    Done,
+    Fill,
+    Install,
+    Move,
+    Part,
+    Prove,
+    Proven,
+    Routed,
+    Turn,
+    Update,
+)
+from unisono.structures.sessions import LinkFree, LinkFull
+
+
+class Host(Struct, frozen=True, tag=True):
+    """From the driver: become the home of a new topic; `Announced` is delivered when the whole tree knows it."""
+
+    topic: Topic
+
+
+class Migrate(Struct, frozen=True, tag=True):
+    """From the driver: move the home of a topic to the parent or to a child."""
+
+    topic: Topic
+    to: Address
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """From the driver: this client's session is closed and its address will never come back."""
+
+    client: Address
+
+
+Registration = Collect | Install | Update
+NodeInput = (
+    ClientMessage
+    | Turn
+    | Fill
+    | Part
+    | Done
+    | Prove
+    | Proven
+    | Disproved
+    | Move
+    | Born
+    | Announced
+    | Routed
+    | Host
+    | Migrate
+    | Forget
+    | LinkFull
+    | LinkFree
+    | Fired
+    | Restarted
+)
