@@ -24,7 +24,7 @@ from unisono.model.promise import Order, Promise, Reliability
 from unisono.model.time import Micros, parse_span
 from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.messages import LinkDown
-from unisono.protocols.sequencer.node import Forget
+from unisono.protocols.sequencer.inputs import Forget
 from unisono.qos import Ground, choose
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node
