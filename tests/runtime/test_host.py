@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ from unisono.model.time import Micros
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.wal import Log, LogConfig, Logged
 
+QUICK_US = 0
+
+
+@pytest.fixture(autouse=True, params=[0, 10**9], ids=["committed beside the loop", "committed in the loop"])
+def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "QUICK_US", request.param)
+
 
 def make(directory: Path | None, seen: Seen, segment_bytes: int = 1 << 20, **config: Any) -> Host:
-    log = Log(directory, "toy 1", Inputs, LogConfig(segment_bytes, sync=False)) if directory is not None else None
+    settings = LogConfig(segment_bytes, sync=False, quick_us=QUICK_US)
+    log = Log(directory, "toy 1", Inputs, settings) if directory is not None else None
     return Host("toy", Adder(), seen, log, HostConfig(**config))
 
 

@@ -2,7 +2,7 @@
 
 Inputs wait in a bounded queue. One turn takes all that wait (up to `turn_inputs_max`), handles them at one moment, puts
 those that asked for `Persist` into the log by one commit, and only then performs the effects of all of them, in order.
-While the disk works the loop goes on reading, so the next commit is the larger the busier we are; nobody waits for a
+What arrives while the disk works is the next commit, which is the larger the busier we are; nobody waits for a
 batch to fill. Inputs whose handling shows nothing to anybody (an acknowledgement trimming an outbox) are kept for the
 next commit: losing them in a crash is the same as their never having arrived.
 
@@ -214,8 +214,12 @@ class Host:
                 self._perform()
             else:
                 assert self._log is not None
-                self._loop.run_in_executor(self._disk, self._log.commit, commit).add_done_callback(self._committed)
-                return
+                if not self._log.is_quick:
+                    self._loop.run_in_executor(self._disk, self._log.commit, commit).add_done_callback(self._committed)
+                    return
+                self._log.commit(commit)
+                if self._show_committed(self._log):
+                    return
         except Exception as error:  # the task boundary: a machine that broke must not take the process with it
             self._fail(error)
             return
@@ -255,15 +259,22 @@ class Host:
             return
         try:
             done.result()
-            self.counters.commits += 1
-            self._perform()
-            if self._log is not None and self._log.snapshot_is_due and self._snapshotting is None:
-                self._start_snapshot(self._log)
+            assert self._log is not None
+            if self._show_committed(self._log):
                 return
         except Exception as error:  # the task boundary
             self._fail(error)
             return
         self._end_turn()
+
+    def _show_committed(self, log: InputLog) -> bool:
+        """Performs what waited for a commit; tells whether a snapshot is taken now, which then ends the turn."""
+        self.counters.commits += 1
+        self._perform()
+        if log.snapshot_is_due and self._snapshotting is None:
+            self._start_snapshot(log)
+            return True
+        return False
 
     def _end_turn(self) -> None:
         self._busy = False

@@ -111,6 +111,10 @@ class ReplicatedLog:
         self._line.wait(self._append("inputs", self._encoder.encode(inputs)))
 
     @property
+    def is_quick(self) -> bool:
+        return False  # it waits for other machines
+
+    @property
     def snapshot_is_due(self) -> bool:
         return self.bytes_since_snapshot >= self._segment_bytes_max
 

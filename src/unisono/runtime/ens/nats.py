@@ -14,7 +14,7 @@ from functools import partial
 from unisono.errors import MisuseError, TransportError
 from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Rejected, Traits, Up, check_channel
 from unisono.runtime.ens.nats_client import NatsClient
-from unisono.runtime.ens.nats_items import CONTROL, decode, encode
+from unisono.runtime.ens.nats_items import CONTROL, decode_all, encode
 from unisono.runtime.ens.nats_proof import Prover
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions
 from unisono.runtime.ens.outbox import Outbox
@@ -126,6 +126,7 @@ class NatsEns:
             items, self._unsent = self._unsent, []
             wire.send(encode(items))
             wire.ping().add_done_callback(partial(self._confirm, len(items)))
+            wire.flush()  # this is the end of the loop turn in which they were published
 
     def _confirm(self, count: int, pong: asyncio.Future[None]) -> None:
         if pong.exception() is None:
@@ -135,8 +136,7 @@ class NatsEns:
     # the client calls these
 
     def on_messages(self, messages: list[Msg]) -> None:
-        channels = self._channels
-        items = [decode(*channels[sid], head, payload) for sid, _, _, head, payload in messages if sid in channels]
+        items = decode_all(self._channels, messages)
         if items:
             self._listener.on_items(items)
 

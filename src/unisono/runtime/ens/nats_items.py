@@ -6,6 +6,7 @@ A topic is the subject of the same name; its control sibling is `_unisono.ctl.<t
 """
 
 from unisono.runtime.ens.adapter import RESERVED, Item
+from unisono.runtime.ens.nats_wire import Msg
 
 ID = "Unisono-Id"
 CONTROL = f"{RESERVED}.ctl."
@@ -22,27 +23,34 @@ _names: dict[bytes, str] = {}
 def encode(items: list[Item]) -> bytes:
     """PUB or HPUB commands. Names and headers were checked by the outbox."""
     parts: list[bytes] = []
-    subject = before = b""
+    add = parts.append
+    subject = line = b""
     topic: str | None = None
     publisher: str | None = None
+    payload_bytes = request_end = 0
     for item in items:
         payload = item.payload
-        # Items come in rows of one topic and one publisher.
+        # Items come in rows of one topic and one publisher, and many are of one size: their first lines are the same.
         if item.topic is not topic or item.control:
             topic = None if item.control else item.topic
             subject = (CONTROL + item.topic if item.control else item.topic).encode()
+            publisher = None
         if not item.publisher and item.headers is None:
-            parts.append(b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload))
+            add(b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload))
             continue
-        if item.headers is None:
-            if item.publisher is not publisher:
-                publisher = item.publisher
-                before = f"{_START}{ID}: {publisher} ".encode()
-            head = b"%b%d\r\n\r\n" % (before, item.request)
-        else:
+        if item.headers is not None:
             head = header_block(item)
-        size = len(head)
-        parts.append(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, size, size + len(payload), head, payload))
+            add(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, len(head), len(head) + len(payload), head, payload))
+            continue
+        request = item.request
+        if item.publisher is not publisher or len(payload) != payload_bytes or request >= request_end:
+            publisher, payload_bytes = item.publisher, len(payload)
+            digits = len(str(request))
+            request_end = 10**digits
+            before = f"{_START}{ID}: {publisher} ".encode()
+            size = len(before) + digits + len(_END)
+            line = b"HPUB %b %d %d\r\n%b" % (subject, size, size + payload_bytes, before)
+        add(b"%b%d\r\n\r\n%b\r\n" % (line, request, payload))
     return b"".join(parts)
 
 
@@ -56,13 +64,36 @@ def header_block(item: Item, extra: str = "") -> bytes:
     return ("".join(lines) + extra + "\r\n").encode()
 
 
+def decode_all(channels: dict[bytes, tuple[str, bool]], messages: list[Msg]) -> list[Item]:
+    """Items from what came on the channels of these subscriptions."""
+    items: list[Item] = []
+    add, names = items.append, _names
+    for sid, _, _, head, payload in messages:
+        channel = channels.get(sid)
+        if channel is None:
+            continue
+        topic, control = channel
+        if head:
+            # Nearly all items come from a publisher seen before and have no other header.
+            before, _, digits = head.rpartition(b" ")
+            name = names.get(before)
+            if name is not None:
+                digits = digits.removesuffix(_END)
+                if digits.isdigit() and len(digits) <= _DIGITS_MAX:
+                    add(Item(topic, payload, name, int(digits), control))
+                    continue
+            add(decode(topic, control, head, payload))
+        else:
+            add(Item(topic, payload, "", 0, control))
+    return items
+
+
 def decode(topic: str, control: bool, head: bytes, payload: bytes, position: int = 0) -> Item:
     """An item from what came. An identification that is none makes the item foreign."""
     if not head:
         return Item(topic, payload, "", 0, control, None, position)
-    # Nearly all items come from a publisher seen before and have no other header, but for JetStream's.
     before, _, digits = head.rpartition(b" ")
-    if before.endswith(_MESSAGE_ID):
+    if before.endswith(_MESSAGE_ID):  # JetStream's
         before, _, digits = before.removesuffix(_MESSAGE_ID).rpartition(b" ")
     name = _names.get(before)
     if name is not None:

@@ -134,14 +134,14 @@ class NatsWire(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._congested = False
-        self._flush()
+        self.flush()
 
     # the owner calls these
 
     def send(self, data: bytes) -> None:
         """Leaves with everything else of this loop turn."""
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(data)
 
     def ping(self) -> asyncio.Future[None]:
@@ -171,7 +171,7 @@ class NatsWire(asyncio.Protocol):
 
     def close(self) -> None:
         self._congested = False
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -278,7 +278,7 @@ class NatsWire(asyncio.Protocol):
         elif line != b"+OK":
             raise ValueError(f"{line[:40]!r}")
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._out and not self._congested and self._transport is not None and not self._transport.is_closing():
             out, self._out = self._out, []
             self._transport.write(b"".join(out))

@@ -32,10 +32,13 @@ class Outbox:
         """Takes all or raises FullError."""
         if self._closed is not None:
             raise TransportError(self._closed)
-        topics, publishers = self._topics, self._publishers
-        for item in items:
-            if item.topic not in topics or item.publisher not in publishers or item.headers is not None:
-                self._check(item)
+        topic: str | None = None
+        publisher: str | None = None
+        for item in items:  # in rows of one topic and one publisher
+            if item.topic is not topic or item.publisher is not publisher or item.headers is not None:
+                topic, publisher = item.topic, item.publisher
+                if topic not in self._topics or publisher not in self._publishers or item.headers is not None:
+                    self._check(item)
         sizes = [len(item.payload) for item in items]
         size = sum(sizes)
         if size > self.payload_bytes_max and max(sizes) > self.payload_bytes_max:
