@@ -53,7 +53,6 @@ BATCH = 5_000
 """Rows of one append: one write, one sync."""
 TICK_S = 0.25
 AGAIN_S = 0.5
-CANCEL_AGAIN_S = 2.0
 ASKED_MAX = 10_000
 """Questions waiting; further ones are asked again."""
 FOLLOWERS_MAX = 10_000
@@ -117,11 +116,9 @@ class Archivist:
 
     async def stop(self) -> None:
         """Seals what it has and lets go of the shelf."""
-        # Once is not enough: asyncio.wait_for swallows a cancellation that meets its result.
-        while not all(task.done() for task in self._tasks):
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, self._close)
         await loop.run_in_executor(self._reading, self._shelf.close)

@@ -66,6 +66,7 @@ class Ground:
         self._roomer: asyncio.Task[None] | None = None
         self._joins: dict[Topic, asyncio.Task[None]] = {}
         self._ens: Ens | None = None
+        self._pausers: dict[object, None] = {}
 
     def stand_on(self, ens: Ens) -> None:
         self._ens = ens
@@ -214,9 +215,20 @@ class Ground:
                 filled = self._hand_over(topic, message, item.control) or filled
         if row and topic is not None:
             filled = self._hand_over(topic, _payloads(publisher, end, row), False) or filled
-        if filled is not None and filled.is_full:
-            self.ens.pause()
-            filled.when_roomy(self.ens.resume)
+        if filled is not None and filled.is_full and filled not in self._pausers:
+            full = filled
+            self.pause(full)
+            full.when_roomy(lambda: self.resume(full))
+
+    def pause(self, who: object) -> None:
+        """Nothing is read from the broker while anybody has no room."""
+        self._pausers[who] = None
+        self.ens.pause()
+
+    def resume(self, who: object) -> None:
+        self._pausers.pop(who, None)
+        if not self._pausers:
+            self.ens.resume()
 
     def _hand_over(self, topic: Topic, message: Any, control: bool) -> Sink | None:
         sinks = self._members.get(topic)

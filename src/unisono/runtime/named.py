@@ -209,7 +209,8 @@ class NamedPublisher:
                 again = now + ASK_AGAIN_S
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), ASK_AGAIN_S)
+                async with asyncio.timeout(ASK_AGAIN_S):
+                    await self._news.wait()
             except TimeoutError:
                 continue
 

@@ -355,10 +355,10 @@ class Session:
         return f"{who} did not answer within {patience_s:g} s"
 
     def pause(self, stream: Stream) -> None:
-        self.ground.ens.pause()
+        self.ground.pause(stream)
 
     def resume(self, stream: Stream) -> None:
-        self.ground.ens.resume()
+        self.ground.resume(stream)
 
     # names and time
 

@@ -209,9 +209,8 @@ class Stream:
         if self._dropped:
             return self._dropped.pop(next(iter(self._dropped)))
         notification = self._waiting.popleft()
-        if self._pausing and 2 * len(self._waiting) <= self.promise.buffer_events_max:
-            self._pausing = False
-            self._session.resume(self)
+        if self._pausing:
+            self._let_in()
         return notification
 
     async def batches(self, count_max: int = 1000) -> AsyncIterator[list[Notification]]:
@@ -220,7 +219,15 @@ class Stream:
             batch = [first]
             while self._waiting and len(batch) < count_max:
                 batch.append(self._waiting.popleft())
+            if self._pausing:
+                self._let_in()
             yield batch
+
+    def _let_in(self) -> None:
+        """Reads from the broker again when there is room, or when nobody will read what waits."""
+        if self._is_over or 2 * len(self._waiting) <= self.promise.buffer_events_max:
+            self._pausing = False
+            self._session.resume(self)
 
     async def commit(self, position: str) -> None:
         """Makes a position the resume point of this subscription; it is on disk if the subscription has a name."""
@@ -275,6 +282,8 @@ class Stream:
             await self.membership.resign()
         await self._session.leave_stream(self)
         self._is_over = True
+        if self._pausing:
+            self._let_in()
         self._wake()
 
     def fail(self, error: UnisonoError) -> None:

@@ -71,7 +71,8 @@ class SyncStream:
 
 
 async def _within(stream: Stream, timeout: float) -> list[Notification]:
-    return [await asyncio.wait_for(anext(stream), timeout)]
+    async with asyncio.timeout(timeout):
+        return [await anext(stream)]
 
 
 class SyncSession:

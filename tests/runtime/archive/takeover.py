@@ -7,19 +7,21 @@ was hit comes back and waits. The judges read all journals, and the numbers are 
 
 import asyncio
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 from msgspec import Struct
 
-from tests.runtime.crash.harness import TOPICS, Plan, Run
+from tests.runtime.crash.harness import PATIENCE_S, TOPICS, Plan, Run
 from tests.runtime.test_cluster import free_ports
 from unisono.audit import Trace, Verdict, judge_trace
 from unisono.model.deployment import BrokerSpec, Deployment, LogSpec, NodeSpec, TopicSpec, dump_deployment
 from unisono.model.time import Micros
 from unisono.runtime.nats_server import NatsCluster, NatsServerConfig
 
-PATIENCE_S = 1.5
+SILENCE_S = 1.5
+"""After this much of it a standby takes over."""
 TWINS = ("east", "east-standby")
 
 
@@ -53,19 +55,17 @@ class Takeovers(Run):
         try:
             for name in ("hub", "east"):
                 self.start_node(name)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S + self.plan.faults * (self.plan.pause_s[1] + PATIENCE_S / 4)):
                 await self._active()
-            self.start_node("east-standby")
-            async with asyncio.timeout(60 + 40 * self.plan.faults):
+                self.start_node("east-standby")
                 await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
-                publishers = [self._start_publisher(number) for number in (1, 2)]
+                await asyncio.gather(*(self.start_publisher(number) for number in (1, 2)))
                 while not all(self._has_published(number) for number in (1, 2)):
                     await asyncio.sleep(0.05)
                 for _ in range(self.plan.faults):
                     await asyncio.sleep(self.dice.uniform(0.2, 0.6))
                     await self.fault()
-                for publisher in publishers:
-                    await self._wait(publisher)
+                await asyncio.gather(*(self.end_publisher(number) for number in (1, 2)))
                 await self.quiet()
         finally:
             self.stop()
@@ -91,15 +91,15 @@ class Takeovers(Run):
             ),
             topics=(TopicSpec("trades", "east"), TopicSpec("quotes", "hub")),
             broker=BrokerSpec("jetstream", tuple(server.url for server in self.cluster.servers)),
-            log=LogSpec(patience_s=PATIENCE_S),
+            log=LogSpec(patience_s=SILENCE_S),
         )
 
-    def start_node(self, name: str) -> None:
+    def start_node(self, name: str) -> subprocess.Popen[bytes]:
         main = "from unisono.cli.main import main; main()"
         node, _, standby = name.partition("-")
         options = ("--standby",) if standby else ()
         (self.directory / f"{name}.log").unlink(missing_ok=True)
-        self._start(name, "-c", main, "node", str(self.file), node, "--journal", "all", "--verbose", *options)
+        return self._start(name, "-c", main, "node", str(self.file), node, "--journal", "all", "--verbose", *options)
 
     def _has_published(self, number: int) -> bool:
         return any(b'"publish"' in path.read_bytes() for path in (self.journals / f"p{number}").glob("*.jsonl"))

@@ -248,6 +248,36 @@ def test_a_reliable_subscriber_has_its_holes_filled_in_line(tmp_path: Path) -> N
     play(tmp_path, story)
 
 
+def test_a_reliable_stream_that_is_read_in_large_batches_goes_on_when_its_buffer_was_full(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        async with session.subscribe("a", reliability="reliable", buffer=8) as stream:
+            publisher = await session.publisher("a")
+            await publisher.send_all(range(200))
+            while not stream._pausing:
+                await asyncio.sleep(0.01)
+            found: list[object] = []
+            async for batch in stream.batches():
+                found += [event.data for event in batch]
+                if len(found) == 200:
+                    break
+            assert found == list(range(200))
+
+    play(tmp_path, story)
+
+
+def test_a_full_stream_that_is_closed_leaves_the_broker_to_the_others(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        publisher = await session.publisher("a")
+        async with session.subscribe("a", reliability="reliable", buffer=8) as lazy, session.subscribe("a") as other:
+            await publisher.send_all(range(200))
+            while not lazy._pausing:
+                await asyncio.sleep(0.01)
+            await lazy.close()
+            assert [event.data for event in await take(other, 200)] == list(range(200))
+
+    play(tmp_path, story)
+
+
 def test_an_order_without_numbers_can_not_start_in_the_past(tmp_path: Path) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         with pytest.raises(PlanError, match="no numbers"):

@@ -24,11 +24,12 @@ def check(directory: Path, plan: Plan, in_turn: bool = False) -> None:
 
 def test_a_standby_takes_over_three_times_and_no_number_is_issued_twice(tmp_path: Path) -> None:
     """kill -9; a pause after which the old owner finds itself fenced; kill -9 together with one of three servers."""
-    plan = Plan(seed=1, events=800, pause_us=15_000, faults=3, victims=VICTIMS, pause_s=(3.0, 3.0))
+    plan = Plan(1, faults=3, victims=VICTIMS, broker="jetstream", interval_us=15_000, pause_s=(3.0, 3.0))
     check(tmp_path, plan, in_turn=True)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(10))
 def test_fifty_takeovers_under_load(tmp_path: Path, seed: int) -> None:
-    check(tmp_path, Plan(seed=seed, events=3_000, pause_us=20_000, faults=5, victims=VICTIMS, pause_s=(3.0, 30.0)))
+    plan = Plan(seed, faults=5, victims=VICTIMS, broker="jetstream", interval_us=20_000, pause_s=(3.0, 30.0))
+    check(tmp_path, plan)

@@ -153,7 +153,8 @@ class EmbeddedEns:
             raise TransportError(f"no embedded broker at {host}:{port}: {error}") from None
         line.send(wire.Greet(self._session, self._token))
         try:
-            welcome = await asyncio.wait_for(line.welcomed, BEAT_S)
+            async with asyncio.timeout(BEAT_S):
+                welcome = await line.welcomed
         except TimeoutError:
             line.hang_up()
             raise TransportError(f"the embedded broker at {host}:{port} does not answer") from None

@@ -339,7 +339,8 @@ class JetStreamEns:
             self._client.pause(False)
             self._flush()
             with suppress(TransportError, TimeoutError):
-                await asyncio.wait_for(self._outbox.flush(), ACK_S)
+                async with asyncio.timeout(ACK_S):
+                    await self._outbox.flush()
         if self._watch is not None:
             self._watch.cancel()
         for task in self._tasks:

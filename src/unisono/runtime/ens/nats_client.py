@@ -102,7 +102,8 @@ class NatsClient:
         else:
             self.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(payload), payload))
         try:
-            reply = await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for may swallow a cancellation that meets the reply
+                reply = await future
         except TimeoutError:
             raise TransportError(f"no reply on {subject.decode()} within {timeout_s} s") from None
         finally:

@@ -65,7 +65,8 @@ class Prover:
                 payload = b"%d" % number
                 client.send(b"PUB %b %d\r\n%b\r\n" % (probe.subject, len(payload), payload))
             try:
-                await asyncio.wait_for(self.changed.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self.changed.wait()
             except TimeoutError:
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
