@@ -1,12 +1,14 @@
 """`complete`: nothing is lost on a stable subscription without a gap notice, and nothing is stuck.
 
-**A full journal** (subscribe records, and publish or timestamp records). A subscription is stable from its `subscribe`
-record to the end of the journal: it was not ended, and its process is not down at the end. Owed is every number of the
-topic above the base, and every accepted event without a number that was published after the `subscribe` record (in a
-journal without outcomes: every published event; refused and unknown ones are never owed). A `subscribe` record with
-`published_us` does not owe what was published before that moment. A debt is settled by a notification (tagged or not),
-by a gap notice, by a void, or by a `stalled` notice with no delivery of that topic after it. If the journal has an
-`end` record, all debts count; else only the holes: numbers below one the subscriber was notified of later.
+**A full journal** (subscribe records, and publish or timestamp records). A subscription is stable from its
+`subscribe` record to the end of the journal: it was not ended, and its process is not down at the end. Owed is every
+number of the topic above the base, and every accepted event without a number that was published after the `subscribe`
+record (in a journal without outcomes: every published event; refused and unknown ones are never owed). A `subscribe`
+record with `published_us` does not owe what was published before that moment. A debt is settled by a notification
+(tagged or not), by a gap notice, by a void, or by a `stalled` notice with no delivery of that topic after it. A
+subscription by content is owed what its filter selects, and a `cut` excuses what the publishers it names were not
+heard of (see `selection`). If the journal has an `end` record, all debts count; else only the holes: numbers below
+one the subscriber was notified of later.
 
 **A plain file** with `topic` and either `number` or `publisher` and `publisher_seq`: owed is what anybody was notified
 of on the same topic (by the same publisher) between the first and the last number the subscriber was notified of.
@@ -15,9 +17,12 @@ of on the same topic (by the same publisher) between the first and the last numb
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from unisono.audit.selection import Cuts, filter_of, selects
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, passed
+from unisono.model.interest import covers
 from unisono.model.journal import Record
+from unisono.model.predicate import Filter
 
 JUDGE = "complete"
 
@@ -30,6 +35,7 @@ class _Account:
     process: str
     base: int
     published_from_us: int | None
+    where: Filter | None = None
     highest: int = 0
     stalled: bool = False
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -87,7 +93,9 @@ def _keep_book(trace: Trace) -> _Book:
             case "subscribe" if topic is not None:
                 process = record.who or subscriber
                 base = record.number or 0
-                book.accounts[subscriber, topic] = _Account(row, process, base, record.published_us)
+                book.accounts[subscriber, topic] = _Account(
+                    row, process, base, record.published_us, filter_of(record.note)
+                )
             case "unsubscribe":
                 for key in [key for key in book.accounts if key[0] == subscriber and topic in (None, key[1])]:
                     del book.accounts[key]
@@ -121,6 +129,7 @@ def _judge_book(trace: Trace, book: _Book) -> Verdict:
             accepted = outcome.startswith("accepted") if outcome is not None else not book.outcomes
             if accepted and event not in book.number_of and not (outcome is None and topic in book.numbers):
                 unnumbered.setdefault(topic, []).append(event)
+    cuts = Cuts(trace)
     violations = 0
     witness = ""
     for (subscriber, topic), account in book.accounts.items():
@@ -136,13 +145,18 @@ def _judge_book(trace: Trace, book: _Book) -> Verdict:
             and (topic, number) not in book.voids
             and not any(first <= number <= last for first, last in account.gaps)
             and not _is_too_early(trace, account, event)
+            and (event not in book.published or selects(account.where, trace.records[book.published[event][0]]))
         ]
         missing += [
-            (event, f"published on {topic}, never numbered" if topic in book.numbers else f"published on {topic}")
-            for event in unnumbered.get(topic, [])
+            (event, f"published on {name}, never numbered" if name in book.numbers else f"published on {name}")
+            for name, events in unnumbered.items()
+            if covers(topic, name)
+            for event in events
             if book.published[event][0] > account.since
             and event not in notified
             and not _is_too_early(trace, account, event)
+            and selects(account.where, trace.records[book.published[event][0]])
+            and not cuts.excuse(subscriber, trace.records[book.published[event][0]])
         ]
         violations += len(missing)
         if missing and not witness:
@@ -153,7 +167,7 @@ def _judge_book(trace: Trace, book: _Book) -> Verdict:
             )
             witness = (
                 f"{event} ({what}) was never notified to {subscriber}, which is subscribed to {topic} from number "
-                f"{account.base} on; no gap, void or stall covers it; {fate}"
+                f"{account.base} on; no gap, void, cut or stall covers it; {fate}"
             )
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
 
