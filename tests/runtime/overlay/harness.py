@@ -1,8 +1,8 @@
 """Brokers as real processes on a chain, over TLS; one is killed under load, stays away, and comes back.
 
 The clients live in the test's own process, each with a session of its own at one broker, and write journals. Moments
-are chosen by what has been heard, never by the clock. At the end every publisher says a last word that all filters select:
-behind it nothing more of that publisher can come. Then the judges read all journals as one.
+are chosen by what has been heard, never by the clock. At the end every publisher says a last word that all filters
+select: behind it nothing more of that publisher can come. Then the judges read all journals as one.
 """
 
 import asyncio
@@ -134,6 +134,7 @@ class Run:
             for number, broker in enumerate([0, plan.victim, *range(2, plan.brokers), plan.brokers - 1])
         ]
         self.again: list[Listener] = []
+        self._records: list[Record] = []
 
     async def play(self) -> list[Verdict]:
         """Everything, from the first process to the verdicts."""
@@ -168,6 +169,7 @@ class Run:
         await until(
             lambda: all(last[name] in each.heard.get(name, [])[-1:] for each in alive for name in last), PATIENCE_S
         )
+        self._records = self._read()  # before the subscriptions end: afterwards nobody is owed anything
         for task in tasks:
             task.cancel()
 
@@ -202,15 +204,16 @@ class Run:
         self._start(victim)
         far = {each.name: self.far_of(each) for each in behind}
         heard = {each.name: {name: len(each.heard[name]) for name in far[each.name]} for each in behind}
+        # A subscription made while the overlay is in pieces hears its own piece only, and nobody could tell it more.
+        await until(
+            lambda: all(each.has_heard(name, heard[each.name][name] + 1) for each in behind for name in far[each.name]),
+            PATIENCE_S,
+        )
         for each in here:
             anew = Listener(f"{each.name}'", each.broker, each.where)
             session = await stack.enter_async_context(self._connect(each.broker))
             tasks.append(await self._listen(group, anew, session))
             self.again.append(anew)
-        await until(
-            lambda: all(each.has_heard(name, heard[each.name][name] + 1) for each in behind for name in far[each.name]),
-            PATIENCE_S,
-        )
 
     def far_of(self, listener: Listener) -> list[str]:
         """The publishers on the other side of the broker that is killed."""
@@ -249,9 +252,11 @@ class Run:
 
     def journal(self) -> Journal:
         """All journals as one, in the order of time, ended by `end`."""
+        return Journal(Header(promises=JUDGES), [*self._records, Record("end", self._records[-1].at_us)])
+
+    def _read(self) -> list[Record]:
         records: list[Record] = []
         for path in (self.directory / "journals").glob("*.jsonl"):
             lines = path.read_bytes().splitlines()[1:]
             records += [msgspec.json.decode(line, type=Record) for line in lines]
-        records.sort(key=lambda record: record.at_us)
-        return Journal(Header(promises=JUDGES), [*records, Record("end", records[-1].at_us)])
+        return sorted(records, key=lambda record: record.at_us)
