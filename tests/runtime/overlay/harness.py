@@ -118,6 +118,18 @@ class Speaker:
             assert publisher.failures == []
 
 
+def start_broker(file: Path, name: str) -> subprocess.Popen[bytes]:
+    """`unisono node FILE NAME` of this source tree; what it says is in NAME.log beside the file."""
+    main = "from unisono.cli.main import main; main()"
+    with (file.parent / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", main, "node", str(file), name, "--verbose"],
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            start_new_session=True,
+        )
+
+
 class Run:
     """One run in a directory of its own."""
 
@@ -240,15 +252,7 @@ class Run:
         return structs.replace(chain(self.plan.brokers), security=security)
 
     def _start(self, name: str) -> None:
-        main = "from unisono.cli.main import main; main()"
-        environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-        with (self.directory / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-c", main, "node", str(self.file), name, "--verbose"],
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
+        self.processes[name] = start_broker(self.file, name)
 
     def journal(self) -> Journal:
         """All journals as one, in the order of time, ended by `end`."""

@@ -1,12 +1,18 @@
 """kill -9 of a broker in the middle of an overlay under load: no inversion, one notice each, every loss covered."""
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.overlay.harness import TOKEN, Plan, Run
+import unisono
+from tests.runtime.overlay.harness import PATIENCE_S, TOKEN, Plan, Run, start_broker
+from tests.runtime.overlay.test_overlay import chain
 from unisono.audit import Trace, judge_trace
+from unisono.model.deployment import dump_deployment
+from unisono.runtime.overlay.session import AnySession
+from unisono.runtime.stream import Stream
 
 
 def check(directory: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -34,6 +40,59 @@ def test_a_broker_killed_under_load_costs_no_order_and_everybody_behind_is_told_
         assert sorted(last) == sorted(run.far_of(listener))
         for publisher, number in last.items():
             assert listener.before_cut[publisher] <= number < max(listener.heard[publisher])
+
+
+def test_an_event_held_beyond_the_deadline_is_a_gap_and_is_never_slipped_in(tmp_path: Path) -> None:
+    """The upper broker stands still, so no echo comes; what waits for one below is given up and told."""
+
+    async def run() -> None:
+        deployment = chain(2, held_ms=300)
+        file = tmp_path / "deployment.toml"
+        file.write_text(dump_deployment(deployment))
+        processes = [start_broker(file, name) for name in ("b0", "b1")]
+        try:
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                unisono.connect(file, region="r0", timeout=PATIENCE_S) as top,
+                unisono.connect(file, region="r1", timeout=PATIENCE_S) as low,
+                top.subscribe("t") as above,
+                low.subscribe("t", deadline="500ms") as below,
+            ):
+                number = await whole(top, low, above, below)
+                processes[0].send_signal(signal.SIGSTOP)
+                assert isinstance(await low.publish("t", "held"), unisono.Accepted)
+                told = await anext(below)
+                while told.gap is None or told.gap.first != number + 1:
+                    assert told.data != "held"
+                    told = await anext(below)
+                assert "held longer than 300000 us" in told.gap.reason
+                processes[0].send_signal(signal.SIGCONT)
+                while told.data != "later":  # a slow machine may hold this one too long as well
+                    await low.publish("t", "later")
+                    told = await anext(below)
+                    assert told.data != "held"
+                while (await anext(above)).data != "held":
+                    pass  # it had climbed before it was given up below
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+    asyncio.run(run())
+
+
+async def whole(top: AnySession, low: AnySession, above: Stream, below: Stream) -> int:
+    """Returns when both subscribers have heard both publishers, with the number of events of each."""
+    number, heard = 0, {above: set[int](), below: set[int]()}
+    while not all({1, 2} <= seen for seen in heard.values()):
+        number += 1
+        for who, session in ((1, top), (2, low)):
+            await session.publish("t", who)
+        for stream, seen in heard.items():
+            while stream.waiting:
+                seen.add((await anext(stream)).data)
+        await asyncio.sleep(0.01)
+    return number
 
 
 @pytest.mark.campaign

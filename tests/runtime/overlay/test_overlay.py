@@ -119,3 +119,129 @@ def test_an_update_selects_anew_without_losing_what_both_want() -> None:
             assert [e.data["x"] for e in await take(stream, 1)] == [7]
 
     asyncio.run(run())
+
+
+def test_patterns_follow_topics_that_come_later_and_leave_others_aside() -> None:
+    async def run() -> None:
+        deployment = chain(2)
+        async with (
+            running(deployment),
+            unisono.connect(url(deployment, "b0")) as top,
+            unisono.connect(url(deployment, "b1")) as low,
+            top.subscribe("trades.*", "news.>", where="x > 0") as stream,
+        ):
+            for topic in ("trades.ibm", "trades.ibm.eu", "news.a.b", "news", "trades.sap"):
+                assert isinstance(await low.publish(topic, b"", {"x": 1}), unisono.Accepted)
+            assert [e.topic for e in await take(stream, 3)] == ["trades.ibm", "news.a.b", "trades.sap"]
+
+    asyncio.run(run())
+
+
+def test_an_event_outside_its_advertisement_waits_until_brokers_know_and_then_comes() -> None:
+    async def run() -> None:
+        deployment = chain(2)
+        async with (
+            running(deployment) as nodes,
+            unisono.connect(url(deployment, "b0")) as top,
+            unisono.connect(url(deployment, "b1")) as low,
+            top.subscribe("t", where="x < 0 or x = 3") as stream,
+        ):
+            publisher = await low.publisher("t", advertise="x > 0")
+            for x in (1, -1, 3, -2):
+                await publisher.send({"x": x})
+            await publisher.drain()
+            assert publisher.failures == []
+            assert [e.data["x"] for e in await take(stream, 3)] == [-1, 3, -2]
+            publisher.advertise("x > 100")
+            await publisher.send({"x": 200})
+            await publisher.send({"x": -3})
+            assert [e.data["x"] for e in await take(stream, 1)] == [-3]
+            await until(lambda: all_linked(nodes))
+            overlay = nodes["b1"].overlay
+            assert overlay is not None
+            assert len(overlay.broker._tables.ads) == 2  # the narrow one and the whole topic; the first two are gone
+
+    asyncio.run(run())
+
+
+def test_a_link_between_brokers_that_is_lost_and_comes_back_is_told_and_heals() -> None:
+    async def run() -> None:
+        deployment = chain(2)
+        nodes = {name: await started(deployment, name) for name in ("b0", "b1")}
+        try:
+            await until(lambda: all_linked(nodes))
+            async with (
+                unisono.connect(url(deployment, "b0")) as top,
+                unisono.connect(url(deployment, "b1")) as low,
+                top.subscribe("t", where="x > 0") as stream,
+            ):
+                for x in (1, 0, 2):
+                    await low.publish("t", {"x": x})
+                assert [e.data["x"] for e in await take(stream, 2)] == [1, 2]
+                await nodes["b1"].stop()
+                (notice,) = await take(stream, 1)
+                assert notice.cut is not None
+                assert [number for _, number in notice.cut.publishers] == [3]
+                nodes["b1"] = await started(deployment, "b1")
+                await until(lambda: all_linked(nodes))
+                assert isinstance(await low.publish("t", {"x": 4}), unisono.Accepted)
+                assert [e.data["x"] for e in await take(stream, 1)] == [4]
+        finally:
+            for node in nodes.values():
+                await node.stop()
+
+    asyncio.run(run())
+
+
+def test_a_client_cut_off_from_its_broker_is_told_and_begins_anew() -> None:
+    async def run() -> None:
+        deployment = chain(1)
+        node = await started(deployment, "b0")
+        try:
+            async with unisono.connect(url(deployment, "b0"), timeout=30) as session:
+                async with session.subscribe("t") as stream:
+                    old = await session.publisher("t")
+                    await old.send(1)
+                    await old.drain()
+                    await node.stop()
+                    told = [await anext(stream), await anext(stream)]
+                    assert told[0].data == 1
+                    assert told[1].stalled is not None
+                    with pytest.raises(unisono.TransportError, match="Subscribe again"):
+                        await anext(stream)
+                await old.send(2)
+                await old.drain()
+                assert [type(failure) for failure in old.failures] == [unisono.Refused]
+                node = await started(deployment, "b0")
+                async with session.subscribe("t") as stream:
+                    assert isinstance(await session.publish("t", 3), unisono.Accepted)
+                    assert [e.data for e in await take(stream, 1)] == [3]
+        finally:
+            await node.stop()
+
+    asyncio.run(run())
+
+
+def test_brokers_count_what_order_costs() -> None:
+    async def run() -> None:
+        deployment = chain(2)
+        async with (
+            running(deployment),
+            unisono.connect(url(deployment, "b0")) as top,
+            unisono.connect(url(deployment, "b1")) as low,
+            top.subscribe("t", where="x > 3") as above,
+            low.subscribe("t") as below,
+        ):
+            await top.publish("t", {"x": 1})
+            for x in range(10):
+                await low.publish("t", {"x": x})
+            assert len(await take(above, 6)) == 6
+            assert len(await take(below, 11)) == 11
+            counters = (await low.status("b1")).counters["overlay"]
+            assert counters["publications"] >= 10
+            assert counters["detections"] == counters["echoes"] == 6
+            assert counters["echo_us"] >= counters["echo_us_max"] > 0
+            assert (counters["links"], counters["clients"], counters["pending"]) == (1, 2, 0)
+            assert counters["false_positives"] == 0
+
+    asyncio.run(run())
