@@ -4,11 +4,14 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
 import typer
 
-from unisono.errors import UnisonoError
+from unisono.errors import MisuseError, UnisonoError
 from unisono.machine import Accepted
+from unisono.model.event import Scalar
 from unisono.runtime.connect import connect
+from unisono.runtime.content import attributes_of
 from unisono.runtime.loop import run
 
 
@@ -17,6 +20,9 @@ def pub(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     payload: Annotated[
         list[str] | None, typer.Argument(metavar="[PAYLOAD]...", help="Without any: lines of stdin.")
+    ] = None,
+    attr: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE beside the payload, for filters; may be repeated.")
     ] = None,
     token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
     authority: Annotated[
@@ -27,18 +33,41 @@ def pub(
 ) -> None:
     """Publish each PAYLOAD, or each line of stdin. Exit 0 only if all were accepted.
 
+    VALUE is a number, true or false, or else text. Without --attr an overlay looks at the scalars of a JSON object.
+
     Example: unisono pub unisono://127.0.0.1:7474 trades '{"sym": "IBM", "px": 101.2}'
+    Example: unisono pub unisono://127.0.0.1:7474 trades hello --attr sym=IBM --attr px=101.2
     """
+    attributes = dict(_attribute(text) for text in attr) if attr else None
     lines = iter(payload) if payload else (line.rstrip("\n") for line in sys.stdin)
-    failed = run(_publish(where, topic, lines, token, authority, timeout, as_json))
+    failed = run(_publish(where, topic, lines, attributes, token, authority, timeout, as_json))
     if failed:
         raise UnisonoError(f"{failed} events were not accepted")
+
+
+def _attribute(text: str) -> tuple[str, Scalar]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise MisuseError(f"--attr {text!r} is not NAME=VALUE")
+    try:
+        return name, msgspec.json.decode(value, type=int | float | bool)
+    except msgspec.DecodeError:
+        return name, value
+
+
+def _shown(line: str) -> dict[str, Scalar] | None:
+    """What filters see of a line without --attr."""
+    try:
+        return attributes_of(msgspec.json.decode(line))
+    except msgspec.DecodeError:
+        return None
 
 
 async def _publish(
     where: str,
     topic: str,
     lines: Iterator[str],
+    attributes: dict[str, Scalar] | None,
     token: str | None,
     authority: str | None,
     timeout: float,
@@ -46,16 +75,17 @@ async def _publish(
 ) -> int:
     failed = 0
     async with connect(where, token=token, authority=authority, timeout=timeout) as session:
+        looks = attributes is None and session.deployment.is_overlay
         if not as_json:
             publisher = await session.publisher(topic)
             for line in lines:
-                await publisher.send(line.encode())
+                await publisher.send(line.encode(), _shown(line) if looks else attributes)
             await publisher.drain()
             for failure in publisher.failures:
                 print(f"{type(failure).__name__.lower()}: {failure.reason}", file=sys.stderr)
             return len(publisher.failures)
         for line in lines:
-            outcome = await session.publish(topic, line.encode())
+            outcome = await session.publish(topic, line.encode(), _shown(line) if looks else attributes)
             if isinstance(outcome, Accepted):
                 print(f'{{"outcome":"accepted","strength":"{outcome.strength}"}}')
             else:

@@ -59,6 +59,26 @@ async def _ask_all(
     return deployment, {node.name: report for node, report in zip(deployment.nodes, reports, strict=True)}
 
 
+def _sequencer_line(report: Report) -> str:
+    sequencer = report.counters.get("sequencer", {})
+    return (
+        f"{len(report.topics)} topics, {len(report.peers)} connections, "
+        f"{sequencer.get('inputs', 0)} inputs in {sequencer.get('commits', 0)} commits"
+    )
+
+
+def _broker_line(report: Report) -> str:
+    """What order costs a broker: how often a conflict was possible, and how long the echo took."""
+    counters = report.counters["overlay"]
+    echo_ms = counters["echo_us"] / 1000 / max(1, counters["echoes"])
+    return (
+        f"{counters['links']} links, {counters['clients']} clients, {counters['publications']} publications: "
+        f"{counters['detections']} waited for an echo ({echo_ms:.1f} ms on average, "
+        f"{counters['false_positives']} needlessly), {counters['held']} behind one, "
+        f"{counters['dropped']} dropped, {counters['pending']} wait now"
+    )
+
+
 def _draw(deployment: Deployment, name: str, reports: dict[str, Report | None]) -> Tree:
     node, report = deployment.node(name), reports[name]
     label = Text(f"{name}  {node.region}  {node.listen}  {', '.join(node.roles)}  ")
@@ -67,12 +87,8 @@ def _draw(deployment: Deployment, name: str, reports: dict[str, Report | None]) 
     elif report.failure is not None:
         label.append(f"has stopped: {report.failure}", style="red")
     else:
-        sequencer = report.counters.get("sequencer", {})
         label.append("up", style="green")
-        label.append(
-            f"  {len(report.topics)} topics, {len(report.peers)} connections, "
-            f"{sequencer.get('inputs', 0)} inputs in {sequencer.get('commits', 0)} commits"
-        )
+        label.append(f"  {_broker_line(report) if 'overlay' in report.counters else _sequencer_line(report)}")
     tree = Tree(label)
     for child in deployment.children(name):
         tree.add(_draw(deployment, child, reports))

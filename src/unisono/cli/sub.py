@@ -19,6 +19,7 @@ def sub(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics or patterns like 'trades.*'.")],
     order: Annotated[Literal["fifo", "causal", "total"], typer.Option(help="What is promised.")] = "total",
     deadline: Annotated[str | None, typer.Option(help="The longest wait before a gap, like 500ms.")] = None,
+    select: Annotated[str | None, typer.Option("--where", help="Only what matches, like 'px > 100'.")] = None,
     count: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
     name: Annotated[str | None, typer.Option(help="Resume where this name was; needs --state.")] = None,
     state: Annotated[Path | None, typer.Option(help="Directory of committed positions.")] = None,
@@ -32,10 +33,10 @@ def sub(
 ) -> None:
     """Print what is published on topics, in the order promised.
 
-    Example: unisono sub unisono://127.0.0.1:7474 trades quotes --count 10
+    Example: unisono sub unisono://127.0.0.1:7474 trades quotes --where "px > 100 and sym = 'IBM'" --count 10
     """
     options = {"token": token, "authority": authority, "state": state, "journal": journal, "timeout": timeout}
-    run(_subscribe(where, tuple(topics), order, deadline, count, name, options, as_json))
+    run(_subscribe(where, tuple(topics), order, deadline, select, count, name, options, as_json))
 
 
 async def _subscribe(
@@ -43,6 +44,7 @@ async def _subscribe(
     topics: tuple[str, ...],
     order: Literal["fifo", "causal", "total"],
     deadline: str | None,
+    select: str | None,
     count: int | None,
     name: str | None,
     options: dict[str, Any],
@@ -51,7 +53,7 @@ async def _subscribe(
     stop = stop_signal()
     async with (
         connect(where, **options) as session,
-        session.subscribe(*topics, order=order, deadline=deadline, name=name) as stream,
+        session.subscribe(*topics, order=order, deadline=deadline, name=name, where=select) as stream,
     ):
         printing = asyncio.ensure_future(_print(stream, count, name, as_json))
         stopped = asyncio.ensure_future(stop.wait())
@@ -69,7 +71,7 @@ async def _print(stream: Stream, count: int | None, name: str | None, as_json: b
         sys.stdout.flush()
         if name is not None:
             await stream.commit(event.position)
-        seen += event.gap is None and event.stalled is None
+        seen += event.event is not None
         if count is not None and seen >= count:
             return
 
@@ -79,6 +81,8 @@ def _text(event: Notification) -> str:
         return f"[gap {event.gap.first}-{event.gap.last}: {event.gap.reason}]"
     if event.stalled is not None:
         return f"[stalled: {event.stalled.reason}]"
+    if event.cut is not None:
+        return f"[cut off: {', '.join(f'{name} after {last}' for name, last in event.cut.publishers)}]"
     return event.payload.decode(errors="replace")
 
 
@@ -89,6 +93,8 @@ def _line(event: Notification) -> str:
         fields["reason"] = event.gap.reason
     elif event.stalled is not None:
         fields["stalled"] = event.stalled.reason
+    elif event.cut is not None:
+        fields["cut"] = dict(event.cut.publishers)
     else:
         try:
             fields |= {"id": event.id, "number": event.number, "late": event.late, "data": event.data}

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unisono.errors import MisuseError
+from unisono.model.event import Scalar
 from unisono.model.region import public_cloud
 from unisono.runtime.connect import connect
 from unisono.runtime.emulate import Emulation, star_of
@@ -36,13 +37,16 @@ def up(
     rate: Annotated[float, typer.Option(help="Events per second and region.")] = 20.0,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; without it, on Ctrl-C.")] = None,
     port: Annotated[int, typer.Option(help="Port of the first node; 0 takes free ones.")] = 0,
+    overlay: Annotated[
+        bool, typer.Option("--overlay", help="Brokers that route by content, instead of sequencers over a broker.")
+    ] = False,
     journal: Annotated[Path | None, typer.Option(help="Directory for the clients' journals.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="No live view; one JSON object at the end.")] = False,
 ) -> None:
     """Run regions in one process with real sockets and emulated distances, publish in all of them, and watch.
 
-    Every region publishes on the same two topics and subscribes to both. Other programs may join in: the ports are
-    printed. Exit 0 if all subscribers agreed on the order, 1 if not.
+    Every region publishes on the same two topics and subscribes to both; on an overlay, to a part of them, by content.
+    Other programs may join in: the ports are printed. Exit 0 if all subscribers agreed on the order, 1 if not.
 
     Example: unisono up --region eu-central-1 --region us-east-1 --seconds 10
     """
@@ -51,7 +55,7 @@ def up(
     unknown = [name for name in regions if name not in table.regions]
     if unknown or len(regions) < 2 or len(set(regions)) < len(regions):
         raise MisuseError(f"two or more different regions of: {', '.join(table.regions)}")
-    summary = run(_up(regions, rate, seconds, port, journal, as_json))
+    summary = run(_up(regions, rate, seconds, port, overlay, journal, as_json))
     if as_json:
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
     if not summary.agreed:
@@ -87,11 +91,13 @@ class _Player:
         self.speed = 0.0
         self._last = (time.monotonic(), 0)
 
-    async def publish(self, publishers: list[Publisher], rate: float) -> None:
+    async def publish(self, publishers: list[Publisher], rate: float, by_content: bool) -> None:
         number = 0
         while True:
             number += 1
-            await publishers[number % len(publishers)].send(str(time.monotonic_ns()).encode())
+            moment = str(time.monotonic_ns()).encode()
+            attributes: dict[str, Scalar] | None = {"px": number * 37 % 100} if by_content else None
+            await publishers[number % len(publishers)].send(moment, attributes)
             self.site.published += 1
             await asyncio.sleep(1 / rate)
 
@@ -127,11 +133,17 @@ def _compare(players: list[_Player]) -> tuple[bool, int]:
 
 
 async def _up(
-    regions: tuple[str, ...], rate: float, seconds: float | None, port: int, journal: Path | None, quiet: bool
+    regions: tuple[str, ...],
+    rate: float,
+    seconds: float | None,
+    port: int,
+    overlay: bool,
+    journal: Path | None,
+    quiet: bool,
 ) -> Summary:
     stop = stop_signal()
     ports = [port + i for i in range(len(regions) + 1)] if port else _free_ports(len(regions) + 1)
-    deployment = star_of(regions, public_cloud(), ports)
+    deployment = star_of(regions, public_cloud(), ports, overlay=overlay)
     players = [_Player(region) for region in regions]
     console = Console(stderr=True)
     agreed, compared = True, 0
@@ -139,12 +151,14 @@ async def _up(
         base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         world = await stack.enter_async_context(Emulation(deployment, base))
         tasks = []
-        for player in players:
-            session = await stack.enter_async_context(connect(world.view(player.site.region), journal=journal))
-            stream = await stack.enter_async_context(session.subscribe(*TOPICS))
+        for number, player in enumerate(players):
+            here = player.site.region
+            session = await stack.enter_async_context(connect(world.view(here), region=here, journal=journal))
+            where = f"px >= {10 * number}" if overlay else None
+            stream = await stack.enter_async_context(session.subscribe(*TOPICS, where=where))
             publishers = [await session.publisher(topic) for topic in TOPICS]
             tasks.append(asyncio.create_task(player.listen(stream)))
-            tasks.append(asyncio.create_task(player.publish(publishers, rate)))
+            tasks.append(asyncio.create_task(player.publish(publishers, rate, overlay)))
         live = None if quiet else stack.enter_context(Live(console=console, refresh_per_second=4))
         until = time.monotonic() + seconds if seconds is not None else None
         while not stop.is_set() and (until is None or time.monotonic() < until):

@@ -21,8 +21,13 @@ from unisono.runtime.delay import DelayProxy
 from unisono.runtime.node import Node, NodeConfig
 
 
-def star_of(regions: tuple[str, ...], table: LatencyTable, ports: list[int], data: str | None = "data") -> Deployment:
-    """One node per region around the one that is nearest to all others; the broker is there too."""
+def star_of(
+    regions: tuple[str, ...], table: LatencyTable, ports: list[int], data: str | None = "data", overlay: bool = False
+) -> Deployment:
+    """One node per region around the one that is nearest to all others; the broker is there too.
+
+    With `overlay`, every node is a broker of an overlay instead.
+    """
     if len(ports) != len(regions) + 1:
         raise MisuseError(f"{len(regions)} regions and a broker need {len(regions) + 1} ports")
     hub = min(regions, key=lambda name: sum(table.between(name, other) for other in regions))
@@ -32,7 +37,7 @@ def star_of(regions: tuple[str, ...], table: LatencyTable, ports: list[int], dat
             name,
             f"127.0.0.1:{port}",
             None if name == hub else f"{hub}-1",
-            ("sequencer", "broker") if name == hub else ("sequencer",),
+            ("overlay",) if overlay else ("sequencer", "broker") if name == hub else ("sequencer",),
             data,
         )
         for name, port in zip(regions, ports, strict=False)
@@ -88,6 +93,8 @@ class Emulation:
         for spec in self.deployment.nodes:
             where = await self._far(region, spec.region, endpoint(spec.listen))
             nodes.append(structs.replace(spec, listen=where))
+        if self.deployment.is_overlay:
+            return structs.replace(self.deployment, nodes=tuple(nodes))
         broker_region = next(spec.region for spec in self.deployment.nodes if "broker" in spec.roles)
         server = await self._far(region, broker_region, embedded_endpoint(self.deployment))
         broker = structs.replace(self.deployment.broker, servers=(server,))
