@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from unisono.spark.audits import report
 from unisono.spark.order import disorder
-from unisono.spark.session import cpu_seconds, local_session
+from unisono.spark.session import CpuMeter, local_session
 
 SUBSCRIBERS, FAN_OUT, PLANT_EVERY = 2000, 10, 500
 """Every 500 events a plant, inversions and cycles in turn."""
@@ -61,7 +61,6 @@ def trace(spark: SparkSession, deliveries: int) -> DataFrame:
 
 
 def run() -> list[dict[str, Any]]:
-    cpu_seconds()  # from here on no worker leaves the count
     spark = local_session("benchmark audit", short=False)
     spark.conf.set("spark.sql.shuffle.partitions", "8")
     spark.range(1000).groupBy((F.col("id") % 7).alias("k")).count().collect()  # the JVM is warm
@@ -79,15 +78,14 @@ def measure(spark: SparkSession, path: str, case: str, events: int) -> dict[str,
     sites = range(0, events, PLANT_EVERY)
     inversions = {site for site in sites if site // PLANT_EVERY % 2 == 0}
     cycles = set(sites) - inversions
-    began, cpu = time.perf_counter(), cpu_seconds()
-    found = report(spark.read.parquet(path))
-    seconds, used = time.perf_counter() - began, cpu_seconds() - cpu
+    began = time.perf_counter()
+    with CpuMeter() as cpu:
+        found = report(spark.read.parquet(path))
+        seconds, used = time.perf_counter() - began, cpu.seconds()
     verdicts = {verdict.judge: verdict for verdict in found.verdicts}
     assert verdicts["pairwise-order"].violations == len(inversions), verdicts
     assert verdicts["acyclic"].violations == len(inversions) + len(cycles), verdicts
-    began, cpu = time.perf_counter(), cpu_seconds()
     islands = disorder(spark.read.parquet(path)).where("judge IN ('pairwise-order', 'acyclic')").collect()
-    order_seconds, order_used = time.perf_counter() - began, cpu_seconds() - cpu
     where = {
         judge: {min(map(int, re.findall(r"\be(\d+)\b", row.witness))) for row in islands if row.judge == judge}
         for judge in ("pairwise-order", "acyclic")
@@ -102,6 +100,4 @@ def measure(spark: SparkSession, path: str, case: str, events: int) -> dict[str,
         "cycles_found": verdicts["acyclic"].violations - verdicts["pairwise-order"].violations,
         "report_s": round(seconds, 1),
         "report_cpu_s": round(used, 1),
-        "order_s": round(order_seconds, 1),
-        "order_cpu_s": round(order_used, 1),
     }

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from unisono.archive.schema import ArchivedEvent
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.model.time import Micros
-from unisono.spark.session import cpu_seconds, local_session
+from unisono.spark.session import CpuMeter, local_session
 from unisono.spark.source import BatchReader, Options, UnisonoDataSource
 
 ROWS, SEGMENT = 1_000_000, 100_000
@@ -57,13 +57,13 @@ def fill(directory: Path) -> None:
 
 def consume(frame: DataFrame) -> tuple[float, float]:
     """Seconds and CPU seconds to read everything."""
-    began, cpu = time.perf_counter(), cpu_seconds()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began, cpu_seconds() - cpu
+    began = time.perf_counter()
+    with CpuMeter() as cpu:
+        frame.write.format("noop").mode("overwrite").save()
+        return time.perf_counter() - began, cpu.seconds()
 
 
 def run() -> list[dict[str, Any]]:
-    cpu_seconds()  # from here on no worker leaves the count
     spark = local_session("benchmark source", short=False)
     spark.dataSource.register(TupleSource)
     with tempfile.TemporaryDirectory() as temporary:

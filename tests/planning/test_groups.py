@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,9 @@ from typer.testing import CliRunner
 from unisono.cli.plan import plan
 from unisono.errors import FormatError
 from unisono.model.deployment import Deployment, NodeSpec, TopicSpec
+from unisono.planning import counting
 from unisono.planning.files import read_subscriptions
-from unisono.planning.groups import plan_groups
+from unisono.planning.groups import plan_groups, plan_many
 
 FIGURE_4 = [("Si", "T1"), ("Si", "T2"), ("Si", "T3"), ("Sj", "T1"), ("Sj", "T2"), ("Sk", "T2")]
 LINE = Deployment(
@@ -46,6 +48,23 @@ def test_a_pair_is_in_a_group_exactly_when_enough_subscribers_share_it(rows: lis
         for other in {t for _, t in rows} - {group.topic}:
             shared = sum(group.topic in topics and other in topics for topics in interests.values())
             assert (other in group.members) == (shared >= 2)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefg"), st.sampled_from("uvwxyz")), max_size=60), st.sampled_from([1, 2, 3])
+)
+def test_many_rows_are_counted_to_the_same_plan(rows: list[tuple[str, str]], shared_min: int) -> None:
+    assert plan_many(rows, shared_min) == plan_groups(rows, shared_min)
+
+
+def test_sums_in_between_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = Random(3)
+    rows = [(f"s{dice.randrange(300)}", f"t{dice.randrange(40)}") for _ in range(4000)]
+    expected = plan_groups(rows, 20)
+    monkeypatch.setattr(counting, "PENDING_MAX", 500)
+    assert plan_many(rows, 20) == expected
+    assert any(group.members for group in expected.groups)
+    assert not all(len(group.members) == 39 for group in expected.groups)
 
 
 def test_all_file_forms_read_alike(tmp_path: Path) -> None:

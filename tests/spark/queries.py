@@ -3,7 +3,7 @@
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import DataStreamWriter
 
-ATTEMPTS = 6
+ATTEMPTS = 12
 
 
 def finish(writer: DataStreamWriter) -> None:

@@ -62,19 +62,25 @@ def test_without_order_or_reliability_scanners_escape() -> None:
     assert scores["one site alone"] == (1.0, 0.0)
 
 
+def keep(told: list[Packet], directory: Path) -> list[Packet]:
+    """An archive of what sites said; returns what of it is sealed."""
+    rows = [
+        ArchivedEvent(i, "packets", i, p.site, i, p.t, p.t, None, {}, msgspec.json.encode(p))
+        for i, p in enumerate(told, 1)
+    ]
+    sealed = len(rows) - len(rows) % 400
+    with ArchiveWriter(directory, ArchiveConfig(seal_rows=400)) as writer:
+        for start in range(0, sealed, 400):
+            writer.append(rows[start : start + 400], Micros(0))
+    return told[:sealed]
+
+
 def test_the_stream_blacklists_whom_the_rule_blacklists(spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("google.protobuf.descriptor", reason="state in Python needs pyspark[connect]")
     traffic = Traffic(flows=300, scanners=4)
     packets, scanners = generate(traffic)
-    told = prepare(packets, KEY)
-    with ArchiveWriter(tmp_path / "archive", ArchiveConfig(seal_rows=400)) as writer:
-        rows = [
-            ArchivedEvent(i, "packets", i, p.site, i, p.t, p.t, None, {}, msgspec.json.encode(p))
-            for i, p in enumerate(told, 1)
-        ]
-        for start in range(0, len(rows) - len(rows) % 400, 400):
-            writer.append(rows[start : start + 400], Micros(0))
-    watch, sealed = Watch(Rule()), told[: len(told) - len(told) % 400]
+    sealed = keep(prepare(packets, KEY), tmp_path / "archive")
+    watch = Watch(Rule())
     expected = [(seq, name) for seq, p in enumerate(sealed, 1) for name in watch.see(p)]
     events = spark.readStream.format("unisono").option("maxRowsPerTrigger", "700").load(str(tmp_path / "archive"))
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")

@@ -19,7 +19,7 @@ from tests.spark.test_source import fill
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.runtime.node import Node, NodeConfig
-from unisono.spark.sink import SinkOptions, collect, rows_of
+from unisono.spark.sink import SinkOptions, collect, publish, rows_of
 
 SCHEMA = StructType().add("seq", "long").add("topic", "string").add("payload", "binary")
 
@@ -94,13 +94,24 @@ def test_a_sequence_used_twice_is_refused_because_the_second_would_be_lost() -> 
         ({"url": "u"}, SCHEMA, "needs the option publisher"),
         ({"url": "u", "publisher": "p", "colour": "red"}, SCHEMA, "unknown option 'colour'"),
         ({"url": "u", "publisher": "p"}, StructType().add("seq", "long"), "no column payload, topic"),
-        ({"url": "u", "publisher": "p"}, StructType(SCHEMA.fields).add("x", "long"), "column x is not published"),
+        ({"url": "u", "publisher": "p"}, StructType([*SCHEMA.fields]).add("x", "long"), "column x is not published"),
         ({"url": "u", "publisher": "p", "timeoutSeconds": "soon"}, SCHEMA, "timeoutSeconds"),
     ],
 )
 def test_a_wrong_sink_option_or_column_is_named(raw: dict[str, str], schema: StructType, problem: str) -> None:
     with pytest.raises(MisuseError, match=problem):
         SinkOptions(raw, schema)
+
+
+def test_rows_that_were_published_before_are_counted_in_the_log(
+    node: NodeThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = options(url=node.url)
+    rows = rows_of([collect(iter([batch((1, "a"), (2, "a"), (3, "b"))]))], None)
+    assert publish(mine, rows[:2]) == 2
+    assert not caplog.records
+    assert publish(mine, rows) == 1
+    assert "2 of 3 rows for a, b, seq 1 to 3, were published before" in caplog.text
 
 
 def run(frame: DataFrame, kind: str, checkpoint: Path, url: str, **more: str) -> None:

@@ -1,5 +1,7 @@
 """The source: one order, exact offsets, the same rows for ever, and loss that is told."""
 
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,34 +17,85 @@ from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.errors import DataLossError, MisuseError
 from unisono.model.time import Micros
-from unisono.spark.source import ROWS, BatchReader, Options, Range, StreamReader, arrow_schema, rows_of, split
+from unisono.runtime.ens.nats_wire import NatsOptions
+from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.streamed import StreamWriter
+from unisono.spark.source import (
+    ROWS,
+    BatchReader,
+    Options,
+    Range,
+    StreamReader,
+    arrow_schema,
+    rows_of,
+    split,
+    with_password,
+)
 
 NOW = Micros(1_000)
 
 
+class Shelf:
+    """An archive of a hundred rows that a test can add to and take from; `location` is what users write."""
+
+    def __init__(self, location: str, open_writer: Callable[[ArchiveConfig], ArchiveWriter | StreamWriter]) -> None:
+        self.location = location
+        self._open_writer = open_writer
+        self.fill(1, 100)
+
+    def fill(self, first: int, count: int) -> None:
+        with self._open_writer(ArchiveConfig(seal_rows=10)) as writer:
+            append(writer, first, count)
+
+    def drop(self) -> None:
+        """Retention removes everything but the last ten rows."""
+        with self._open_writer(ArchiveConfig(seal_rows=10, keep_bytes=1)) as writer:
+            for _ in range(20):
+                writer.retain(NOW)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path_factory.mktemp("nats"), NatsServerConfig(jetstream=True))
+    asyncio.run(server.start())
+    yield server
+    server.kill()
+
+
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    fill(tmp_path / "archive", 1, 100)
-    return tmp_path / "archive"
+def archive(tmp_path: Path) -> Shelf:
+    return Shelf(str(tmp_path / "archive"), lambda config: ArchiveWriter(tmp_path / "archive", config))
+
+
+@pytest.fixture
+def in_stream(request: pytest.FixtureRequest, server: NatsServer) -> Shelf:
+    name = "".join(letter if letter.isalnum() else "_" for letter in request.node.name)
+    options = NatsOptions((server.url,))
+    return Shelf(f"{server.url}/{name}", lambda config: StreamWriter(name, options, 1, config))
+
+
+@pytest.fixture(params=["archive", "in_stream"])
+def either(request: pytest.FixtureRequest) -> Shelf:
+    """What holds for files holds for a stream."""
+    shelf: Shelf = request.getfixturevalue(request.param)
+    return shelf
+
+
+def append(writer: ArchiveWriter | StreamWriter, first: int, count: int) -> None:
+    for start in range(first, first + count, 10):
+        writer.append(rows(start, 10), NOW)
 
 
 def fill(directory: Path, first: int, count: int) -> None:
     with ArchiveWriter(directory, ArchiveConfig(seal_rows=10)) as writer:
-        for start in range(first, first + count, 10):
-            writer.append(rows(start, 10), NOW)
+        append(writer, first, count)
 
 
-def drop_upto(directory: Path, segments_kept: int) -> None:
-    with ArchiveWriter(directory, ArchiveConfig(keep_bytes=1)) as writer:
-        assert len(writer.manifest.segments) >= segments_kept
-        writer.retain(NOW)
+def reader(shelf: Shelf, **options: str) -> StreamReader:
+    return StreamReader(Options({"path": shelf.location, **options}), ROWS)
 
 
-def reader(path: Path, **options: str) -> StreamReader:
-    return StreamReader(Options({"path": str(path), **options}), ROWS)
-
-
-def read(path: Path, part: Range, **options: str) -> list[ArchivedEvent]:
+def read(path: Path | str, part: Range, **options: str) -> list[ArchivedEvent]:
     batches = rows_of(Options({"path": str(path), **options}), part, arrow_schema(ROWS))
     return [event for batch in batches for event in to_events(batch)]
 
@@ -54,9 +107,13 @@ def test_the_parts_of_a_range_are_the_range(after: int, upto: int, parts: int) -
     assert len(ranges) == min(parts, upto - after)
 
 
-def test_a_range_read_twice_gives_the_same_rows(archive: Path) -> None:
-    assert read(archive, Range(13, 57)) == read(archive, Range(13, 57)) == rows(14, 44)
-    assert {event.topic for event in read(archive, Range(0, 100), topics="quotes")} == {"quotes"}
+def test_a_range_read_twice_gives_the_same_rows(either: Shelf) -> None:
+    place = either.location
+    assert read(place, Range(13, 57)) == rows(14, 44)
+    either.fill(101, 20)
+    assert read(place, Range(13, 57)) == rows(14, 44)
+    assert [event for part in split(5, 120, 4) for event in read(place, part)] == rows(6, 115)
+    assert read(place, Range(0, 100), topics="quotes") == [row for row in rows(1, 100) if row.topic == "quotes"]
 
 
 def test_notices_of_gaps_are_no_events(tmp_path: Path) -> None:
@@ -71,8 +128,8 @@ def test_notices_of_gaps_are_no_events(tmp_path: Path) -> None:
     assert len(read(tmp_path / "archive", Range(0, 3), gaps="fail")) == 3
 
 
-def test_admission_takes_no_more_than_it_may(archive: Path) -> None:
-    stream = reader(archive, maxRowsPerTrigger="30")
+def test_admission_takes_no_more_than_it_may(either: Shelf) -> None:
+    stream = reader(either, maxRowsPerTrigger="30")
     assert isinstance(stream.getDefaultReadLimit(), ReadMaxRows)
     start = stream.initialOffset()
     assert start == {"v": 1, "seq": 0}
@@ -81,21 +138,21 @@ def test_admission_takes_no_more_than_it_may(archive: Path) -> None:
     assert stream.partitions(start, start) == []
 
 
-def test_available_now_never_passes_its_target(archive: Path) -> None:
-    stream = reader(archive)
+def test_available_now_never_passes_its_target(either: Shelf) -> None:
+    stream = reader(either)
     stream.prepareForTriggerAvailableNow()
-    fill(archive, 101, 20)
+    either.fill(101, 20)
     assert stream.latestOffset({"v": 1, "seq": 0}, ReadAllAvailable()) == {"v": 1, "seq": 100}
     assert stream.reportLatestOffset() == {"v": 1, "seq": 120}
 
 
-def test_rows_removed_before_they_were_read_are_told(archive: Path) -> None:
-    drop_upto(archive, 1)
+def test_rows_removed_before_they_were_read_are_told(either: Shelf) -> None:
+    either.drop()
     with pytest.raises(DataLossError, match="rows 6 to 90"):
-        reader(archive).latestOffset({"v": 1, "seq": 5}, ReadAllAvailable())
+        reader(either).latestOffset({"v": 1, "seq": 5}, ReadAllAvailable())
     with pytest.raises(DataLossError, match="rows 6 to 20"):
-        reader(archive).partitions({"v": 1, "seq": 5}, {"v": 1, "seq": 20})
-    tolerant = reader(archive, failOnDataLoss="false")
+        reader(either).partitions({"v": 1, "seq": 5}, {"v": 1, "seq": 20})
+    tolerant = reader(either, failOnDataLoss="false")
     assert [part.after for part in tolerant.partitions({"v": 1, "seq": 5}, {"v": 1, "seq": 100})] == [90]
 
 
@@ -103,6 +160,8 @@ def test_rows_removed_before_they_were_read_are_told(archive: Path) -> None:
     ("options", "problem"),
     [
         ({}, "needs a path"),
+        ({"url": "nats://a:1"}, "needs a path"),
+        ({"path": "x", "stream": "S"}, "one place"),
         ({"path": "x", "colour": "red"}, "unknown option 'colour'"),
         ({"path": "x", "startingSeq": "yesterday"}, "startingSeq"),
         ({"path": "x", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
@@ -115,18 +174,18 @@ def test_a_wrong_option_is_named(options: dict[str, str], problem: str) -> None:
         Options(options)
 
 
-def test_an_unknown_offset_version_is_refused(archive: Path) -> None:
+def test_an_unknown_offset_version_is_refused(archive: Shelf) -> None:
     with pytest.raises(MisuseError, match="unknown version"):
         reader(archive).latestOffset({"v": 2, "seq": 0}, ReadAllAvailable())
 
 
-def test_a_column_the_archive_does_not_have_is_named(archive: Path) -> None:
+def test_a_column_the_archive_does_not_have_is_named(archive: Shelf) -> None:
     with pytest.raises(MisuseError, match="colour"):
-        BatchReader(Options({"path": str(archive)}), StructType().add("seq", "long").add("colour", "string"))
+        BatchReader(Options({"path": archive.location}), StructType().add("seq", "long").add("colour", "string"))
 
 
-def test_spark_reads_the_archive_without_registration(spark: SparkSession, archive: Path) -> None:
-    frame = spark.read.format("unisono").option("minPartitions", "3").load(str(archive))
+def test_spark_reads_the_archive_without_registration(spark: SparkSession, archive: Shelf) -> None:
+    frame = spark.read.format("unisono").option("minPartitions", "3").load(archive.location)
     found = [row.asDict() for row in frame.orderBy("seq").collect()]
     assert [row["seq"] for row in found] == list(range(1, 101))
     assert found[9]["headers"] == {"n": "10"}
@@ -135,22 +194,29 @@ def test_spark_reads_the_archive_without_registration(spark: SparkSession, archi
     assert narrowed.count() == 10
 
 
-def test_a_restarted_stream_writes_every_row_once(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+def test_a_restarted_stream_writes_every_row_once(spark: SparkSession, either: Shelf, tmp_path: Path) -> None:
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    url, _, stream = either.location.rpartition("/")
+    place = {"url": url, "stream": stream} if url.startswith("nats://") else {"path": either.location}
 
     def run() -> None:
-        stream = spark.readStream.format("unisono").option("maxRowsPerTrigger", "40").load(str(archive))
-        finish(stream.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint))
+        events = spark.readStream.format("unisono").options(**place).option("maxRowsPerTrigger", "80").load()
+        finish(events.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint))
 
     run()
-    fill(archive, 101, 50)
+    either.fill(101, 50)
     run()
     written = spark.read.parquet(out)
     assert sorted(row.seq for row in written.select("seq").collect()) == list(range(1, 151))
+    if stream == "archive":  # the failure is the readers', which are tested for both
+        either.drop()
+        events = spark.readStream.format("unisono").option("startingSeq", "5").options(**place).load()
+        with pytest.raises(StreamingQueryException, match="rows 5 to 140 were removed by retention"):
+            finish(events.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "other")))
 
 
-def test_a_stream_over_lost_rows_fails_with_their_numbers(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
-    drop_upto(archive, 1)
-    stream = spark.readStream.format("unisono").option("startingSeq", "5").load(str(archive))
-    with pytest.raises(StreamingQueryException, match="rows 5 to 90 were removed by retention"):
-        finish(stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")))
+def test_passwords_come_from_the_environment() -> None:
+    assert with_password("nats://ann@a:1,b:2/S", "p/w") == "nats://ann:p%2Fw@a:1,b:2/S"
+    for location in ("nats://a:1/S", "nats://ann:known@a:1/S"):
+        assert with_password(location, "p") == location
+    assert with_password("nats://ann@a:1/S", "") == "nats://ann@a:1/S"

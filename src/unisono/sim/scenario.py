@@ -35,6 +35,8 @@ from unisono.sim.workloads import Workload, WorkloadSpec
 from unisono.sim.world import World
 
 BUILT_IN = Path(__file__).parent / "scenarios"
+OF_A_DEPLOYMENT = ("pairwise-order", "exactly-once", "complete")
+"""What is promised when a deployment is played without a scenario around it."""
 
 
 class Scenario(Spec, frozen=True):
@@ -110,11 +112,16 @@ def load(name: str | Path) -> Scenario:
 
 
 def parse(text: str, name: str, folder: Path, where: str = "scenario") -> Scenario:
-    """A scenario from TOML text; deployment files are looked for in `folder`."""
+    """A scenario from TOML text; deployment files are looked for in `folder`.
+
+    The text of a deployment is a scenario too: its nodes order the default workload over its distances.
+    """
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(where, str(error)) from None
+    if "protocol" not in raw and "nodes" in raw:
+        raw = {"protocol": "sequencer", "promises": list(OF_A_DEPLOYMENT), "deployment": raw}
     deployment = raw.get("deployment")
     try:
         if isinstance(deployment, str):

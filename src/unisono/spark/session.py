@@ -4,7 +4,10 @@ import ctypes
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from pyspark.sql import SparkSession
 
@@ -44,26 +47,56 @@ def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession
     )
 
 
-def cpu_seconds() -> float:
-    """CPU used so far by this process and all that it has started: the JVM and its Python workers. Linux.
+class CpuMeter:
+    """CPU of this process and of all that it has started, the JVM and its Python workers: `with CpuMeter() as cpu: …`.
 
-    The first call makes this process the heir of orphans: workers that outlive their daemon stay in the count.
+    Linux. It looks twice a second and remembers the dead: Spark's worker daemon leaves its children unwaited, so what
+    they used is in nobody's books. `seconds()` is what was used since the meter began.
     """
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has just ended
-                continue
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-            ticks[int(entry.name)] = sum(map(int, fields[11:15]))  # its own, and those of its ended children
-    mine = [os.getpid()]
-    for pid in mine:  # grows while it is walked
-        mine += children.get(pid, [])
-    return sum(ticks[pid] for pid in mine) / os.sysconf("SC_CLK_TCK")
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[int, str], int] = {}
+        self._before = 0
+        self._over = threading.Event()
+        self._looking = threading.Thread(target=self._keep_looking, daemon=True)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        # Workers that outlive their daemon become our children and stay in sight.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._before = self._look()
+        self._looking.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._looking.join()
+
+    def seconds(self) -> float:
+        return (self._look() - self._before) / os.sysconf("SC_CLK_TCK")
+
+    def _keep_looking(self) -> None:
+        while not self._over.wait(0.5):
+            self._look()
+
+    def _look(self) -> int:
+        children: dict[int, list[int]] = {}
+        found: dict[int, tuple[tuple[int, str], int]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:  # it has just ended
+                    continue
+                pid = int(entry.name)
+                children.setdefault(int(fields[1]), []).append(pid)
+                found[pid] = ((pid, fields[19]), int(fields[11]) + int(fields[12]))  # a start time tells pids apart
+        mine = [os.getpid()]
+        for pid in mine:  # grows while it is walked
+            mine += children.get(pid, [])
+        with self._lock:
+            self._used.update(found[pid] for pid in mine if pid in found)
+            return sum(self._used.values())
 
 
 def session_on(where: str, name: str) -> SparkSession:

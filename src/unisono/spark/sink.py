@@ -14,6 +14,7 @@ STRING unless the option `topic` names one, and optionally `headers` MAP<STRING,
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from pyspark.sql.types import StructType
 from unisono.errors import MisuseError
 from unisono.runtime.named import Row, named_publisher
 
+logger = logging.getLogger(__name__)
 KNOWN = ("url", "publisher", "topic", "timeoutseconds", "path", "checkpointlocation")
 COLUMNS = {
     "seq": ("bigint", "int"),
@@ -124,7 +126,20 @@ def publish(options: SinkOptions, rows: list[Row]) -> int:
         async with named_publisher(options.url, options.publisher, timeout=options.timeout_s) as publisher:
             return await publisher.publish(rows)
 
-    return asyncio.run(run()) if rows else 0
+    new = asyncio.run(run()) if rows else 0
+    if new < len(rows):
+        logger.warning("%s", repetition(options.publisher, rows, new))
+    return new
+
+
+def repetition(publisher: str, rows: list[Row], new: int) -> str:
+    """What is said when rows were not published because their `seq` was not new: once after a crash, or a mistake."""
+    topics = ", ".join(dict.fromkeys(row.topic for row in rows))
+    return (
+        f"sink {publisher}: {len(rows) - new} of {len(rows)} rows for {topics}, seq {rows[0].request} to "
+        f"{rows[-1].request}, were published before and are not again. If this is no replay, two queries share the "
+        "name, or seq does not ascend"
+    )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -4,19 +4,22 @@ The offset is the archive's own sequence, `{"v": 1, "seq": n}`: rows up to n hav
 rows for ever, until retention removes them, and then says so. Rows come as Arrow batches that share the memory of
 the mapped segments. `seq` is in every row: Spark keeps order within a partition of a batch, a shuffle does not.
 
-Options (Spark hands all of them over as text): `path` (a directory, or a URL of a file system that Arrow reads),
-`topics` (comma-separated; filters where the rows are read), `startingSeq` (`earliest`, `latest` or a sequence to
-start at), `maxRowsPerTrigger`, `minPartitions`, `failOnDataLoss` (default true), `gaps` (what becomes of the archive's
-notices that numbers are missing: `omit`, the default, gives events only; `rows` gives the notices too; `fail` ends the
-query at the first).
+Options (Spark hands all of them over as text): `path` (a directory, a URL of a file system that Arrow reads, or
+`nats://host:port/STREAM` for an archive in a JetStream stream) or `url` and `stream` for the latter; `topics`
+(comma-separated; filters where the rows are read); `startingSeq` (`earliest`, `latest` or a sequence to start at);
+`maxRowsPerTrigger`; `minPartitions`; `failOnDataLoss` (default true); `gaps` (what becomes of the notices that
+numbers are missing: `omit`, the default, gives events only; `rows` gives the notices too; `fail` ends the query).
 """
 
 # pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,19 +56,29 @@ from unisono.spark.sink import BatchWriter, SinkOptions, StreamWriter
 OFFSET_VERSION = 1
 ROWS: StructType = from_arrow_schema(SCHEMA)
 BATCH_ROWS = 50_000
+KNOWN = (
+    *("path", "url", "stream", "topics", "startingSeq"),
+    *("maxRowsPerTrigger", "minPartitions", "failOnDataLoss", "gaps"),
+)
+PASSWORD_VARIABLE = "UNISONO_NATS_PASSWORD"
+"""Of the user that a `nats://user@host` names: options end up in plans and logs, the environment does not."""
 
 
 class Options:
     """The user's options, checked once, with errors that name them."""
 
     def __init__(self, raw: Any) -> None:
-        known = ("path", "topics", "startingseq", "maxrowspertrigger", "minpartitions", "failondataloss", "gaps")
         for name in raw:
-            if name.lower() not in known:
-                raise MisuseError(f"unknown option {name!r}; there are {', '.join(known)}")
-        if "path" not in raw:
-            raise MisuseError("the unisono source needs a path: .load(directory) or .option('path', directory)")
-        self.path: str = raw["path"]
+            if name.lower() not in {known.lower() for known in KNOWN}:
+                raise MisuseError(f"unknown option {name!r}; there are {', '.join(KNOWN)}")
+        if "path" in raw and ("url" in raw or "stream" in raw):
+            raise MisuseError("path, or url and stream: an archive has one place")
+        if "path" not in raw and not ("url" in raw and "stream" in raw):
+            raise MisuseError(
+                "the unisono source needs a path: .load(directory) or .option('path', directory); or, for an archive "
+                "in a stream, the options url (nats://host:port) and stream"
+            )
+        self.path: str = raw["path"] if "path" in raw else f"{raw['url'].rstrip('/')}/{raw['stream']}"
         topics = raw.get("topics")
         self.topics = tuple(name.strip() for name in topics.split(",")) if topics else None
         self.start: str = raw.get("startingSeq", "earliest")
@@ -95,6 +108,39 @@ class Options:
         return bool(text == "true")
 
 
+class Rows(Protocol):
+    """An archive, wherever it is kept."""
+
+    def bounds(self) -> tuple[int, int]: ...
+
+    def read(self, after: int, upto: int, topics: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]: ...
+
+
+@contextmanager
+def archive_at(location: str) -> Iterator[Rows]:
+    """The archive in a directory or in a stream, for as long as it is looked at: a reader keeps no connection."""
+    if not location.startswith(("nats://", "tls://")):
+        yield Archive(location)
+        return
+    from unisono.runtime.streamed import open_stream  # a client of NATS, which files do not need
+
+    with open_stream(with_password(location, os.environ.get(PASSWORD_VARIABLE, ""))) as archive:
+        yield archive
+
+
+def with_password(location: str, password: str) -> str:
+    """`with_password("nats://ann@host/S", "x") == "nats://ann:x@host/S"`; without a bare user nothing changes."""
+    scheme, _, rest = location.partition("://")
+    user, at, hosts = rest.rpartition("@")
+    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}" if password and at and ":" not in user else location
+
+
+def bounds_of(location: str) -> tuple[int, int]:
+    """The first and the last row that can be read now; (n + 1, n) when there is none."""
+    with archive_at(location) as archive:
+        return archive.bounds()
+
+
 class Range(InputPartition):
     """Rows `after` < seq <= `upto`."""
 
@@ -114,18 +160,19 @@ def split(after: int, upto: int, parts: int) -> list[Range]:
 
 def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in pieces, in the exact schema Spark asks for."""
-    for batch in Archive(options.path).read(part.after, part.upto, options.topics):
-        if options.gaps != "rows":
-            batch = events_of(batch, options.gaps == "fail")
-        shaped = pa.RecordBatch.from_arrays(
-            [
-                column if column.type == field.type else column.cast(field.type)
-                for column, field in zip((batch.column(name) for name in target.names), target)
-            ],
-            schema=target,
-        )
-        for start in range(0, shaped.num_rows, BATCH_ROWS):
-            yield shaped.slice(start, BATCH_ROWS)
+    with archive_at(options.path) as archive:
+        for batch in archive.read(part.after, part.upto, options.topics):
+            if options.gaps != "rows":
+                batch = events_of(batch, options.gaps == "fail")
+            shaped = pa.RecordBatch.from_arrays(
+                [
+                    column if column.type == field.type else column.cast(field.type)
+                    for column, field in zip((batch.column(name) for name in target.names), target)
+                ],
+                schema=target,
+            )
+            for start in range(0, shaped.num_rows, BATCH_ROWS):
+                yield shaped.slice(start, BATCH_ROWS)
 
 
 def events_of(batch: pa.RecordBatch, fail: bool) -> pa.RecordBatch:
@@ -164,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._final: int | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        first, last = Archive(self._options.path).bounds()
+        first, last = bounds_of(self._options.path)
         match self._options.start:
             case "earliest":
                 seq = first - 1
@@ -178,11 +225,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._final = Archive(self._options.path).bounds()[1]
+        self._final = bounds_of(self._options.path)[1]
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         at = self._seq(start)
-        first, last = Archive(self._options.path).bounds()
+        first, last = bounds_of(self._options.path)
         if at + 1 < first:
             self._lost(at + 1, first - 1)
             at = first - 1
@@ -192,11 +239,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"v": OFFSET_VERSION, "seq": max(head, at)}
 
     def reportLatestOffset(self) -> dict[str, int]:
-        return {"v": OFFSET_VERSION, "seq": Archive(self._options.path).bounds()[1]}
+        return {"v": OFFSET_VERSION, "seq": bounds_of(self._options.path)[1]}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
         after, upto = self._seq(start), self._seq(end)
-        first, _ = Archive(self._options.path).bounds()
+        first, _ = bounds_of(self._options.path)
         if after + 1 < first and after < upto:
             self._lost(after + 1, min(first - 1, upto))
             after = min(first - 1, upto)
@@ -232,7 +279,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._target_schema = arrow_schema(schema)
-        first, last = Archive(options.path).bounds()
+        first, last = bounds_of(options.path)
         if options.start.isdigit():
             wanted = int(options.start)
             if wanted < first and options.fail_on_loss:
