@@ -12,11 +12,14 @@ receiver at its own endpoint. Control without a valid cookie changes nothing and
 than what caused it: until an endpoint has shown that it is there, it gets at most three times the bytes that came from
 it. A lost datagram is nobody's error: what joins is repeated here, what is coded is repaired by the machine.
 
+What leaves is paced (`UdpConfig.pace`): a burst that no buffer can hold would be lost, repaired, and lost again.
 `UdpConfig.loss` drops datagrams before they leave, by a Gilbert-Elliott chain per destination: for tests.
 """
 
 import asyncio
 import socket
+from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from random import Random
@@ -62,6 +65,8 @@ RECENT_MAX = 8  # control messages kept per endpoint, to be repeated when it ask
 RECENT_S = 1.0
 ENDPOINTS_MAX = 4096
 READ_MAX = 64  # datagrams per turn of the loop
+PACE_S = 0.001
+LEAVING_MAX = 8192  # datagrams waiting for their turn to leave
 PUBLISHER_AT = slice(8, 16)  # where a coded packet names its publisher
 
 
@@ -72,9 +77,10 @@ class Joining(Struct, frozen=True, tag=True):
 
 
 class JoinedAt(Struct, frozen=True, tag=True):
-    """From now on I do."""
+    """From now on I do; `publisher` is how I am called in packets."""
 
     topic: Topic
+    publisher: int
 
 
 class Leaving(Struct, frozen=True, tag=True):
@@ -84,7 +90,6 @@ class Leaving(Struct, frozen=True, tag=True):
 
 
 Control = Ask | Nothing | Adverts | Hello | Members | Joining | JoinedAt | Leaving
-_decoder = msgspec.msgpack.Decoder(Control)
 
 
 class UdpConfig(Struct, frozen=True):
@@ -95,6 +100,10 @@ class UdpConfig(Struct, frozen=True):
     loss: Channel | None = None
     """Drops what leaves, per destination."""
     seed: int = 0
+    life: str = ""
+    """Different in each life of a process at a fixed port, whose numbers begin anew."""
+    pace: int = 32
+    """Datagrams that leave per millisecond; a burst of twice as many leaves at once. 0: no pace."""
     buffer_bytes: int = 4_000_000
     """Receive and send buffer asked of the kernel; an event burst that does not fit is lost and repaired."""
     cookie_life_s: float = 60.0
@@ -107,8 +116,19 @@ class UdpConfig(Struct, frozen=True):
 class UdpNode:
     """A coded node on a socket."""
 
-    def __init__(self, coded: CodedConfig = CodedConfig(), config: UdpConfig = UdpConfig()) -> None:
+    def __init__(
+        self,
+        coded: CodedConfig = CodedConfig(),
+        config: UdpConfig = UdpConfig(),
+        deliver: Callable[[Heard | Gap], None] | None = None,
+        control: Callable[[Any, Address], None] | None = None,
+        messages: Any = Control,
+    ) -> None:
+        """`deliver` takes what is heard, instead of `heard` and `gaps`; `control` takes those of `messages` that are
+        not this node's own, with the address that sent them."""
         self._coded, self._config = coded, config
+        self._deliver, self._other_control = deliver or self._keep, control
+        self._decoder = msgspec.msgpack.Decoder(messages)
         self.heard: asyncio.Queue[tuple[Topic, bytes]] = asyncio.Queue()
         self.gaps: list[Gap] = []
         self.counters: dict[str, int] = {}
@@ -121,7 +141,11 @@ class UdpNode:
         self._joining: dict[Topic, dict[Address, None]] = {}
         self._losses: dict[Endpoint, Losses] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._publishers: dict[Endpoint, bytes] = {}  # how packets of an endpoint name their publisher
+        self._leaving: deque[tuple[bytes, Endpoint]] = deque()
+        self._tokens, self._filled_at = 0.0, 0.0
+        self._draining: asyncio.TimerHandle | None = None
         self._joined: dict[Topic, asyncio.Event] = {}
 
     async def __aenter__(self) -> Self:
@@ -138,7 +162,9 @@ class UdpNode:
             raise TransportError(f"{self._config.host}:{self._config.port}: {error.strerror}") from None
         host, port = self._socket.getsockname()
         self.address = Address(f"{host}:{port}")
-        self.machine = CodedNode(self.address, self._coded, Random(f"{self._config.seed}/{self.address}"))
+        self.publisher = publisher_id(Address(f"{self.address}{self._config.life}"))
+        dice = Random(f"{self._config.seed}/{self.address}")
+        self.machine = CodedNode(self.address, self._coded, dice, life=self._config.life)
         self._loop.add_reader(self._socket.fileno(), self._readable)
         return self
 
@@ -147,8 +173,10 @@ class UdpNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for timer in self._timers.values():
+        for timer in [*self._timers.values(), *([self._draining] if self._draining is not None else [])]:
             timer.cancel()
+        while self._leaving:
+            self._put(*self._leaving.popleft())
         self._socket.close()
 
     # -- the application's side
@@ -172,6 +200,37 @@ class UdpNode:
     def publish(self, topic: Topic, content: bytes) -> None:
         self._give(Publish(topic, content))
 
+    # -- for whoever keeps the members himself
+
+    def admit(self, topic: Topic, member: Address) -> None:
+        """What is published on the topic from now on is sent to this node too."""
+        self._members.setdefault(topic, {})[member] = None
+
+    def dismiss(self, topic: Topic, member: Address) -> None:
+        members = self._members.get(topic, {})
+        members.pop(member, None)
+        if not members:
+            self._members.pop(topic, None)
+
+    def recognise(self, peer: Address, publisher: int) -> None:
+        """Packets from this peer that name this publisher are the publisher's own."""
+        endpoint = endpoint_of(peer)
+        self._publishers.pop(endpoint, None)
+        bounded(self._publishers, endpoint, publisher.to_bytes(8, "big"))
+
+    def tell(self, peer: Address, message: Any) -> None:
+        self._control(message, endpoint_of(peer))
+
+    def give(self, message: Adverts | Members) -> None:
+        """Lets the machine know what the caller has learnt in another way."""
+        self._give(message)
+
+    def _keep(self, item: Heard | Gap) -> None:
+        if isinstance(item, Gap):
+            self.gaps.append(item)
+        else:
+            self.heard.put_nowait((item.topic, item.message))
+
     # -- the machine
 
     def _give(self, message: Any) -> None:
@@ -185,17 +244,17 @@ class UdpNode:
                 case Broadcast(topic=topic, message=inner):
                     for member in self._members.get(topic, ()):
                         self._control(inner, endpoint_of(member))
-                case Deliver(item=Heard(topic=topic, message=content)):
-                    self.heard.put_nowait((topic, content))
-                case Deliver(item=Gap() as gap):
-                    self.gaps.append(gap)
+                case Deliver(item=(Heard() | Gap()) as item):
+                    self._deliver(item)
                 case SetTimer(key=key, at=at):
                     self._cancel(key)
                     self._timers[key] = self._loop.call_at(at / 1_000_000, self._fire, key)
                 case CancelTimer(key=key):
                     self._cancel(key)
                 case Join(topic=topic):
-                    self._tasks.append(self._loop.create_task(self._join(topic)))
+                    task = self._loop.create_task(self._join(topic))
+                    self._tasks[task] = None
+                    task.add_done_callback(lambda task: self._tasks.pop(task, None))
                 case Leave(topic=topic):
                     for peer in self._peers:
                         self._control(Leaving(topic), endpoint_of(peer))
@@ -217,8 +276,11 @@ class UdpNode:
         return Micros(round(self._loop.time() * 1_000_000))
 
     def _fire(self, key: str) -> None:
-        del self._timers[key]
-        self._give(Fired(key))
+        timer = self._timers.get(key)
+        self._readable()  # what a timer asks for may be here already, in a process that was slow to read
+        if timer is not None and self._timers.get(key) is timer:
+            del self._timers[key]
+            self._give(Fired(key))
 
     def _cancel(self, key: str) -> None:
         timer = self._timers.pop(key, None)
@@ -250,6 +312,35 @@ class UdpNode:
             if self._losses[to].next_is_lost():
                 self._count("dropped on purpose")
                 return
+        if not self._config.pace:
+            self._put(data, to)
+        elif self._leaving or not self._may_leave():
+            if len(self._leaving) >= LEAVING_MAX:
+                self._leaving.popleft()
+                self._count("dropped for want of room")
+            self._leaving.append((data, to))
+            if self._draining is None:
+                self._draining = self._loop.call_later(PACE_S, self._drain)
+        else:
+            self._put(data, to)
+
+    def _may_leave(self) -> bool:
+        now, pace = self._loop.time(), self._config.pace
+        self._tokens = min(2.0 * pace, self._tokens + (now - self._filled_at) / PACE_S * pace)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _drain(self) -> None:
+        self._draining = None
+        while self._leaving and self._may_leave():
+            self._put(*self._leaving.popleft())
+        if self._leaving:
+            self._draining = self._loop.call_later(PACE_S, self._drain)
+
+    def _put(self, data: bytes, to: Endpoint) -> None:
         try:
             self._socket.sendto(data, to)
             self._count("sent")
@@ -258,7 +349,7 @@ class UdpNode:
         except OSError:
             self._count("not sendable")
 
-    def _control(self, message: Control, to: Endpoint) -> None:
+    def _control(self, message: Any, to: Endpoint) -> None:
         body = msgspec.msgpack.encode(message)
         recent = bounded(self._recent, to, [])
         recent.append((self._loop.time(), body))
@@ -282,7 +373,7 @@ class UdpNode:
         kind = data[:2]
         if kind == DATA:
             source = Address(f"{sender[0]}:{sender[1]}")
-            if data[PUBLISHER_AT] == publisher_id(source).to_bytes(8, "big"):
+            if data[PUBLISHER_AT] == self._publisher_at(sender, source):
                 self._give(Heard(Topic(int.from_bytes(data[4:8], "big")), Piece(data)))
             else:
                 self._give(Piece(data, source))
@@ -297,6 +388,10 @@ class UdpNode:
         else:
             self._count("noise")
 
+    def _publisher_at(self, sender: Endpoint, source: Address) -> bytes:
+        known = self._publishers.get(sender)
+        return known if known is not None else publisher_id(source).to_bytes(8, "big")
+
     def _receive_control(self, data: bytes, sender: Endpoint) -> None:
         if data[2 : 2 + COOKIE_BYTES] not in (self._cookie(sender), self._cookie(sender, 1)):
             self._count("without a cookie")
@@ -304,24 +399,29 @@ class UdpNode:
             return
         source = Address(f"{sender[0]}:{sender[1]}")
         try:
-            message = _decoder.decode(data[2 + COOKIE_BYTES :])
+            message = self._decoder.decode(data[2 + COOKIE_BYTES :])
         except (msgspec.DecodeError, msgspec.ValidationError):
             self._count("noise")
             return
         match message:
             case Joining(topic=topic):
-                self._members.setdefault(topic, {})[source] = None
-                self._control(JoinedAt(topic), sender)
-            case JoinedAt(topic=topic):
+                self.admit(topic, source)
+                self._control(JoinedAt(topic, self.publisher), sender)
+            case JoinedAt(topic=topic, publisher=publisher):
+                self.recognise(source, publisher)
                 self._joining.get(topic, {}).pop(source, None)
             case Leaving(topic=topic):
-                self._members.get(topic, {}).pop(source, None)
+                self.dismiss(topic, source)
             case Hello(topic=topic) | Adverts(topic=topic) if message.source == source:
                 self._give(Heard(topic, message, control=True))
             case Ask() | Nothing() | Members() if message.source == source:
                 self._give(message)
-            case _:
+            case Hello() | Adverts() | Ask() | Nothing() | Members():
                 self._count("not its own name")
+            case _ if self._other_control is not None:
+                self._other_control(message, source)
+            case _:
+                self._count("noise")
 
     def _cookie(self, endpoint: Endpoint, age: int = 0) -> bytes:
         """What an endpoint must show us; nothing is stored for it."""

@@ -239,7 +239,7 @@ def test_a_slow_subscriber_hears_everything_or_is_told_of_the_loss(kind: str) ->
             subscriber, publisher = await world.connect(here, 0), await world.connect(there, world.places - 1)
             await subscriber.subscribe("trades")
             subscriber.pause()
-            total = 9_000
+            total = world.flood
             for start in range(0, total, 100):
                 await publisher.room()
                 publisher.publish([Item("trades", bytes(2_000), "p", start + n + 1) for n in range(100)])

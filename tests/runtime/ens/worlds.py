@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from unisono.model.time import Micros
+from unisono.protocols.coded.channel import Channel
 from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.embedded import EmbeddedEns
@@ -17,7 +18,9 @@ from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.memory import Hub, HubConfig, MemoryEns
 from unisono.runtime.ens.nats import NatsEns
 from unisono.runtime.ens.nats_wire import NatsOptions
+from unisono.runtime.ens.udp import UdpEns, UdpOptions
 from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.udp import UdpConfig
 
 PATIENCE_S = 20.0
 """Bound of every wait in these tests; reaching it is a failure."""
@@ -72,6 +75,8 @@ class MemoryWorld:
     """A hub in this loop; it cannot crash."""
 
     places = 1
+    flood = 9_000
+    """Items of 2 kB that are more than any queue on the way holds, or many."""
     survives_kill = False
     queue_items = 2_000
 
@@ -91,6 +96,7 @@ class EmbeddedWorld:
     """A broker on a loopback port."""
 
     places = 1
+    flood = 9_000
     survives_kill = True
 
     async def __aenter__(self) -> "EmbeddedWorld":
@@ -121,6 +127,7 @@ class NatsWorld:
     """One nats-server, killed with kill -9; a slow reader is cut off early."""
 
     places = 1
+    flood = 9_000
     survives_kill = True
 
     async def __aenter__(self) -> "NatsWorld":
@@ -179,10 +186,45 @@ class JetStreamWorld(NatsWorld):
         return ens
 
 
+class UdpWorld:
+    """A seed, and participants on sockets of their own; nobody is the broker."""
+
+    places = 1
+    flood = 1_200
+    survives_kill = False
+    loss: Channel | None = None
+
+    async def __aenter__(self) -> "UdpWorld":
+        self._stack = AsyncExitStack()
+        self._count = 0
+        self.seeds: tuple[str, ...] = ()
+        seed = await self.connect(Ear())
+        self.seeds = (seed.address,)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> UdpEns:
+        self._count += 1
+        options = UdpOptions(self.seeds, udp=UdpConfig(loss=self.loss, seed=self._count), inbox_items_max=500)
+        ens = UdpEns(options, ear, limits)
+        await ens.open()
+        self._stack.push_async_callback(ens.close)
+        return ens
+
+
+class LossyUdpWorld(UdpWorld):
+    """A fifth of all datagrams is dropped, in bursts."""
+
+    loss = Channel(0.2, 2.0)
+
+
 WORLDS: dict[str, Callable[[], Any]] = {
     "memory": MemoryWorld,
     "embedded": EmbeddedWorld,
     "nats": NatsWorld,
     "nats-cluster": NatsClusterWorld,
     "jetstream": JetStreamWorld,
+    "udp": UdpWorld,
 }

@@ -351,8 +351,11 @@ class Arrivals:
         return gone
 
     def next_sweep(self) -> Micros | None:
-        times = [until for until, _ in list(self.kept.values())[:1]] + list(self.finished.values())[:1]
-        return min(times, default=None)
+        first_kept = next(iter(self.kept.values()), None)
+        first_finished = next(iter(self.finished.values()), None)
+        if first_kept is None or first_finished is None:
+            return first_finished if first_kept is None else first_kept[0]
+        return min(first_kept[0], first_finished)
 
     def snapshot(self) -> Any:
         return {

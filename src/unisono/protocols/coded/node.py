@@ -69,13 +69,16 @@ ANY = 255  # the need for a generation of which nothing is known
 class CodedNode:
     """Publisher, subscriber and gossip partner in one machine."""
 
-    def __init__(self, me: Address, config: CodedConfig, dice: Random, messages: Any = bytes) -> None:
-        """`messages` is the type (union) of what the layer above publishes; bytes travel as they are."""
+    def __init__(self, me: Address, config: CodedConfig, dice: Random, messages: Any = bytes, life: str = "") -> None:
+        """`messages` is the type (union) of what the layer above publishes; bytes travel as they are.
+
+        `life` tells publishers apart that have the same address one after the other: numbers begin anew with each.
+        """
         self._me = me
         self._config = config
         self._dice = dice
         self._message_type = messages
-        self._id = publisher_id(me)
+        self._id = publisher_id(Address(f"{me}{life}"))
         self._topics: dict[Topic, Membership] = {}
         self._subscribed: dict[Topic, None] = {}
         self._sequences: dict[Topic, int] = {}
@@ -245,8 +248,9 @@ class CodedNode:
             return
         first = max(head + 1, event.sequence - self._config.behind_max)
         if first > head + 1:
-            reason = f"publisher {event.publisher:016x} was not heard for too long"
-            effects += [PERSIST, Deliver(Gap(event.topic, head + 1, first - 1, reason))]
+            publisher = f"{event.publisher:016x}"
+            reason = f"publisher {publisher} was not heard for too long"
+            effects += [PERSIST, Deliver(Gap(event.topic, head + 1, first - 1, reason, publisher))]
         for sequence in range(first, event.sequence):
             missed = EventKey(event.topic, event.publisher, sequence)
             if missed not in self._arrivals.live and not self._arrivals.is_finished(missed):
@@ -586,4 +590,5 @@ class CodedNode:
 
 
 def _gap(event: EventKey, reason: str) -> Gap:
-    return Gap(event.topic, event.sequence, event.sequence, f"publisher {event.publisher:016x}: {reason}")
+    publisher = f"{event.publisher:016x}"
+    return Gap(event.topic, event.sequence, event.sequence, f"publisher {publisher}: {reason}", publisher)
