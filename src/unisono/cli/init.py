@@ -15,7 +15,7 @@ def init(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("deployment.toml"),
     region: Annotated[list[str] | None, typer.Option(help="A region; may be repeated. The first has the root.")] = None,
     port: Annotated[int, typer.Option(help="Port of the first node; the others follow.")] = 7474,
-    broker: Annotated[Literal["embedded", "nats"], typer.Option(help="What carries the events.")] = "embedded",
+    broker: Annotated[Literal["embedded", "nats", "udp"], typer.Option(help="What carries the events.")] = "embedded",
     server: Annotated[list[str] | None, typer.Option(help="A NATS server, nats://host:port; may be repeated.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
 ) -> None:
@@ -36,7 +36,9 @@ def init(
         console.print(f"  unisono node {file} {each.name}", highlight=False)
 
 
-def _star(regions: list[str], port: int, broker: Literal["embedded", "nats"], servers: tuple[str, ...]) -> Deployment:
+def _star(
+    regions: list[str], port: int, broker: Literal["embedded", "nats", "udp"], servers: tuple[str, ...]
+) -> Deployment:
     names = [f"{name}-1" for name in regions]
     nodes = []
     for i, name in enumerate(names):

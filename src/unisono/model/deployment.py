@@ -37,7 +37,7 @@ from unisono.model.region import LatencyTable
 DEPLOYMENT_VERSION = 1
 
 Role = Literal["sequencer", "broker", "archive", "overlay"]
-BrokerKind = Literal["embedded", "memory", "nats", "jetstream"]
+BrokerKind = Literal["embedded", "memory", "nats", "jetstream", "udp"]
 Foreign = Literal["adopt", "tag", "refuse"]
 
 
@@ -73,11 +73,16 @@ class TopicSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrokerSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The broker that carries payloads. `embedded` lives in the nodes with the role `broker`."""
+    """What carries payloads. `embedded` lives in the nodes with the role `broker`, `udp` in all who take part."""
 
     kind: BrokerKind = "embedded"
     servers: tuple[str, ...] = ()
-    """`nats://host:port` per server, the one of each region first for clients there."""
+    """`nats://host:port` per server, the one of each region first for clients there. `udp`: `host:port` of the seeds;
+    none means the addresses that sequencer nodes listen at."""
+    drop: float = 0.0
+    """`udp`: this share of all datagrams is thrown away before it leaves, to rehearse a bad network."""
+    drop_burst: float = 2.0
+    """How many in a row on average."""
 
 
 class Security(Struct, frozen=True, forbid_unknown_fields=True):

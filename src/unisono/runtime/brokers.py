@@ -1,17 +1,25 @@
 """From a deployment to a connection to its broker."""
 
 import asyncio
+import socket
+from hashlib import blake2b
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from unisono.errors import MisuseError, TransportError
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address
+from unisono.model.time import Micros
+from unisono.protocols.coded.channel import Channel
 from unisono.runtime.ens.adapter import Ens, Listener
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.memory import Hub, MemoryEns
 from unisono.runtime.ens.nats_wire import NatsOptions
+from unisono.runtime.ens.udp import UdpEns, UdpOptions
 from unisono.runtime.links import Links
 from unisono.runtime.security import client_context
+from unisono.runtime.udp import UdpConfig
 
 _hubs: dict[str, Hub] = {}
 
@@ -61,8 +69,10 @@ def make_ens(
     token: str,
     region: str | None = None,
     is_node: bool = False,
+    listen: str | None = None,
 ) -> Ens:
-    """An adapter for the deployment's broker, not yet open. Nodes log in to NATS as user `node` with the token."""
+    """An adapter for the deployment's broker, not yet open. Nodes log in to NATS as user `node` with the token, and
+    take part in UDP where they listen."""
     broker = deployment.broker
     match broker.kind:
         case "memory":
@@ -79,6 +89,44 @@ def make_ens(
             from unisono.runtime.ens.jetstream import JetStreamEns
 
             return JetStreamEns(options, listener)
+        case "udp":
+            return UdpEns(udp_options(deployment, token, listen), listener)
+
+
+def udp_options(deployment: Deployment, token: str, listen: str | None) -> UdpOptions:
+    """Nodes are seeds. Waiting times follow from the longest round trip, packets are signed if there is a token."""
+    broker = deployment.broker
+    if deployment.security.certificate is not None:
+        raise MisuseError(f"deployment {deployment.name!r}: datagrams are not encrypted; its security wants TLS")
+    if deployment.security.node_token_variable is not None:
+        raise MisuseError(f"deployment {deployment.name!r}: over datagrams nodes and clients have the same rights")
+    seeds = broker.servers or tuple(node.listen for node in deployment.nodes if "sequencer" in node.roles)
+    if not seeds:
+        raise MisuseError(f"deployment {deployment.name!r}: no sequencer node and no broker.servers to begin with")
+    far_us = 3 * max((max(row) for row in deployment.latencies().one_way_us), default=0) if deployment.regions else 0
+    options = UdpOptions(seeds)
+    return replace(
+        options,
+        bind=listen if listen is not None else f"{own_host(*endpoint(seeds[0]))}:0",
+        coded=replace(
+            options.coded,
+            ask_every_us=Micros(max(options.coded.ask_every_us, far_us)),
+            key=blake2b(token.encode()).digest() if token else b"",
+        ),
+        udp=UdpConfig(loss=Channel(broker.drop, broker.drop_burst) if broker.drop else None),
+        window_bytes=max(options.window_bytes, 10 * far_us),
+        suspect_s=options.suspect_s + far_us / 1e6,
+    )
+
+
+def own_host(host: str, port: int) -> str:
+    """The address of ours from which the other is reached; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, port))
+        except OSError as error:
+            raise TransportError(f"{host}:{port}: {error.strerror}") from None
+        return str(probe.getsockname()[0])
 
 
 def nats_options(deployment: Deployment, token: str, region: str | None, is_node: bool) -> NatsOptions:

@@ -158,7 +158,10 @@ class Node:
             tls = server_context(self.deployment.security, self.base)
             await self.broker.start(*embedded_endpoint(self.deployment), tls)
         if "sequencer" in self.spec.roles:
-            ens = make_ens(self.deployment, self.base, self.ground, self._token, self.spec.region, is_node=True)
+            where = self.spec.standby if self.config.standby else self.spec.listen
+            ens = make_ens(
+                self.deployment, self.base, self.ground, self._token, self.spec.region, is_node=True, listen=where
+            )
             self.ground.stand_on(ens)
             await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)

@@ -125,6 +125,7 @@ class UdpEns:
         self._waiting: deque[Item] = deque()  # of the outbox, those not yet sent
         self._underway: deque[Underway] = deque()
         self._batches = self._bytes = 0  # under way
+        self._awake_s = 0.0  # time in which we were able to listen: nobody is silent while we are busy or stopped
         self._numbers: dict[Topic, int] = {}
         self._channels: dict[Channel, None] = {}
         self._joined: dict[Topic, int] = {}  # how many of our channels have this number
@@ -163,7 +164,7 @@ class UdpEns:
         self._node = UdpNode(options.coded, config, self._deliver, self._control, Messages)
         await self._node.__aenter__()
         seeds = [Address(seed) for seed in options.seeds]
-        self._peers = Peers(self._node, seeds, self._loop.time, self._base_of, self._entered, self._gone)
+        self._peers = Peers(self._node, seeds, lambda: self._awake_s, self._base_of, self._entered, self._gone)
         try:
             await self._meet(self.address in seeds)
         except BaseException:
@@ -197,10 +198,12 @@ class UdpEns:
         await self._node.__aexit__()
 
     async def _tick(self) -> None:
-        ticks = 0
+        ticks, before = 0, self._loop.time()
         while True:
             await asyncio.sleep(TICK_S)
-            ticks += 1
+            ticks, now = ticks + 1, self._loop.time()
+            self._awake_s += min(now - before, 2 * TICK_S)
+            before = now
             if ticks % TICKS_PER_BEAT == 0:
                 self._peers.tidy(self._options.patience_s)
                 for address in self._peers.all:
@@ -276,7 +279,7 @@ class UdpEns:
 
     def _confirm(self) -> None:
         """What every reader has that was heard lately is confirmed, in the order of publication."""
-        heard_since = self._loop.time() - self._options.suspect_s
+        heard_since = self._awake_s - self._options.suspect_s
         least: dict[Topic, int] = {}
         for peer in self._peers.all.values():
             if peer.heard_at >= heard_since:
@@ -424,7 +427,7 @@ class UdpEns:
             case Progress(publisher=publisher, upto=upto):
                 peer = self._peers.all.get(source)
                 if peer is not None and publisher == self._node.publisher:
-                    peer.heard_at = self._loop.time()
+                    peer.heard_at = self._awake_s
                     for topic, number in upto:
                         if topic in peer.reads:
                             peer.reads[topic].upto = max(number, peer.reads[topic].upto)
