@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import time
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
 
@@ -12,7 +13,9 @@ from unisono.protocols.coded.config import CodedConfig
 from unisono.runtime.udp import UdpConfig, UdpNode
 from unisono.structures import field
 
-EVENTS, EVENT_BYTES, WARM_UP = 10_000, 6_000, 1_000
+CASES = ((6_000, 1, 10_000), (6_000, 4, 2_500), (23_000, 1, 2_500), (23_000, 4, 1_000))
+"""Bytes of an event, subscribers, events."""
+WARM_UP = 200
 AHEAD_MAX = 20
 TOPIC = Topic(1)
 CODED = CodedConfig(
@@ -21,59 +24,65 @@ CODED = CodedConfig(
 )  # fmt: skip
 
 
-def content_of(number: int) -> bytes:
-    return number.to_bytes(4, "big") + Random(number).randbytes(EVENT_BYTES - 4)
+def content_of(number: int, size: int) -> bytes:
+    return number.to_bytes(4, "big") + Random(number).randbytes(size - 4)
 
 
 def memory_kb() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-async def deliver(publisher: UdpNode, subscriber: UdpNode, numbers: range) -> int:
-    """Publishes them, never far ahead of what has arrived; returns how many arrived with every byte intact."""
-    intact = 0
+async def deliver(publisher: UdpNode, subscribers: list[UdpNode], numbers: range, size: int) -> int:
+    """Publishes them, never far ahead of the slowest; returns how many arrived with every byte intact, over all."""
+    intact = [0] * len(subscribers)
 
-    async def listen() -> None:
-        nonlocal intact
+    async def listen(place: int) -> None:
         missing = dict.fromkeys(numbers)
         while missing:
-            _, content = await subscriber.heard.get()
+            _, content = await subscribers[place].heard.get()
             number = int.from_bytes(content[:4], "big")
-            intact += number in missing and content == content_of(number)
+            intact[place] += number in missing and content == content_of(number, size)
             del missing[number]
 
-    listener = asyncio.ensure_future(listen())
+    listeners = [asyncio.ensure_future(listen(place)) for place in range(len(subscribers))]
     for number in numbers:
-        publisher.publish(TOPIC, content_of(number))
+        publisher.publish(TOPIC, content_of(number, size))
         await asyncio.sleep(0)
-        while number - numbers.start - intact >= AHEAD_MAX and not listener.done():
+        while number - numbers.start - min(intact) >= AHEAD_MAX and not all(each.done() for each in listeners):
             await asyncio.sleep(0.001)
-    await asyncio.wait_for(listener, 120)
-    return intact
+    await asyncio.wait_for(asyncio.gather(*listeners), 120)
+    return sum(intact)
 
 
-async def measure() -> dict[str, Any]:
+async def measure(size: int, count: int, events: int) -> dict[str, Any]:
     field.warm_up().join()
-    loss = Channel(0.2, 2)
-    async with UdpNode(CODED, UdpConfig(loss=loss)) as a, UdpNode(CODED, UdpConfig(loss=loss, seed=1)) as b:
-        b.introduce(a.address)
-        await b.subscribe(TOPIC)
-        await deliver(a, b, range(WARM_UP))
+    async with AsyncExitStack() as stack:
+        nodes = [
+            await stack.enter_async_context(UdpNode(CODED, UdpConfig(loss=Channel(0.2, 2), seed=seed)))
+            for seed in range(count + 1)
+        ]
+        publisher, *subscribers = nodes
+        for subscriber in subscribers:
+            subscriber.introduce(*(node.address for node in nodes))
+        await asyncio.gather(*(subscriber.subscribe(TOPIC) for subscriber in subscribers))
+        await deliver(publisher, subscribers, range(WARM_UP), size)
         before, started, cpu = memory_kb(), time.perf_counter(), time.process_time()
-        intact = await deliver(a, b, range(WARM_UP, WARM_UP + EVENTS))
+        intact = await deliver(publisher, subscribers, range(WARM_UP, WARM_UP + events), size)
         spent, cpu = time.perf_counter() - started, time.process_time() - cpu
         return {
-            "case": f"{EVENT_BYTES} byte events, one publisher, one subscriber, both in this process",
-            "events": EVENTS,
+            "case": f"{size} byte events, one publisher, {count} subscriber{'s' * (count > 1)}, all in this process",
+            "events": events,
+            "deliveries": events * count,
             "intact": intact,
-            "gaps": len(b.gaps),
-            "datagrams_sent": a.counters["sent"] + b.counters["sent"],
-            "datagrams_dropped": a.counters["dropped on purpose"] + b.counters["dropped on purpose"],
-            "events_per_s": round(EVENTS / spent, 1),
-            "cpu_us_per_event": round(cpu / EVENTS * 1e6, 1),
+            "gaps": sum(len(node.gaps) for node in nodes),
+            "datagrams_sent": sum(node.counters["sent"] for node in nodes),
+            "datagrams_dropped": sum(node.counters["dropped on purpose"] for node in nodes),
+            "events_per_s": round(events / spent, 1),
+            "cpu_us_per_event": round(cpu / events * 1e6, 1),
+            "cpu_us_per_delivery": round(cpu / events / count * 1e6, 1),
             "memory_growth_kb": memory_kb() - before,
         }
 
 
 def run() -> list[dict[str, Any]]:
-    return [asyncio.run(measure())]
+    return [asyncio.run(measure(*case)) for case in CASES]

@@ -12,6 +12,7 @@ from enum import Enum
 from random import Random
 from typing import Generic, TypeVar
 
+from unisono.errors import InvariantError
 from unisono.structures import field
 
 Source = TypeVar("Source")
@@ -100,6 +101,8 @@ class Decoder(Generic[Source]):
         pivot = 2 * n - len(line.lstrip(b"\0"))
         if pivot >= n:
             return Put.USELESS if payload == self._combination(line[n:]) else Put.INCONSISTENT
+        if pivot in self._payloads:
+            raise InvariantError(f"two packets of a generation have pivot {pivot}")  # J1: rank is the number of pivots
         self._coefficients[pivot], self._payloads[pivot], self._sources[pivot] = coefficients, payload, source
         line = (int.from_bytes(line, "little") ^ 1 << (8 * (n + pivot))).to_bytes(2 * n, "little")
         if line[pivot] != 1:
