@@ -38,6 +38,8 @@ class ArchiveConfig(Struct, frozen=True):
     """Neighbouring segments smaller than this are merged until one is larger."""
     keep_bytes: int | None = None
     keep_age_us: Micros | None = None
+    unknown_s: float = 30.0
+    """How long an append to a stream may stay unanswered; files answer at once."""
 
 
 class ArchiveWriter:

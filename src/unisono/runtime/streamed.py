@@ -52,10 +52,10 @@ class _Found:
 class StreamArchive:
     """A view of an archive in a stream; has the interface of `archive.reader.Archive`. One thread at a time."""
 
-    def __init__(self, name: str, options: NatsOptions) -> None:
+    def __init__(self, name: str, options: NatsOptions, unknown_s: float = 30.0) -> None:
         """Raises TransportError when no server lets us in."""
         self.name = name
-        self._line = StreamLine(name, options)
+        self._line = StreamLine(name, options, unknown_s=unknown_s)
         self._where: tuple[int, int] | None = None  # a row, and the sequence of the message that begins with it
         try:
             self._line.wait(self._line.open())
@@ -292,7 +292,7 @@ class StreamWriter:
         self, name: str, options: NatsOptions, replicas: int = 3, config: ArchiveConfig = ArchiveConfig()
     ) -> None:
         """Claims the stream: whoever appended to it before can not any more."""
-        self._archive = StreamArchive(name, options)
+        self._archive = StreamArchive(name, options, config.unknown_s)
         self._line, self._name, self._config = self._archive._line, name, config
         self._owner = secrets.token_hex(8)
         self._rows_since = self._bytes_since = 0
