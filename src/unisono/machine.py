@@ -306,7 +306,8 @@ class Stack:
                 case CancelTimer(key=key):
                     effects.append(CancelTimer(f"{name}/{key}"))
                 case Deliver(item=item) if not top:
-                    self._run(index + 1, item, now, effects)
+                    for one in one_by_one(item):
+                        self._run(index + 1, one, now, effects)
                 case Broadcast(topic=topic, message=inner, control=control) if index > 0:
                     self._run(index - 1, Publish(topic, inner, control=control), now, effects)
                 case Join(topic=topic) if index > 0:
