@@ -333,6 +333,20 @@ def test_requests_of_several_publishers_that_come_together() -> None:
     assert node.clock == {0: 5, 1: 1}
 
 
+def test_a_publisher_may_have_its_requests_numbered_in_line() -> None:
+    node = TopicManager(Address("n"), None, (), (Topic(0), Topic(1)), {}, FULL)
+    for sid, topic in (("s", 0), ("s", 1), ("r", 0), ("r", 1)):
+        node.handle(Install(Address(sid), 1, Topic(topic), (Topic(0), Topic(1))), Micros(0))
+    items = tuple(Wanted(Topic(topic), request, 1) for topic, request in ((0, 1), (1, 1), (0, 2)))
+    other = Creates(Address("q"), (Wanted(Topic(1), 1, 1),))
+    effects = node.handle(Turn((other, Creates(Address("p"), items, in_line=True))), Micros(0))
+    stamps = [effect.message for effect in effects if isinstance(effect, Broadcast)]
+    runs = [(stamp.topic, run.first, run.entries) for stamp in stamps for run in stamp.runs if run.publisher == "p"]
+    second = next(entries for topic, first, entries in runs if (topic, first) == (Topic(1), 2))
+    third = next(entries for topic, first, entries in runs if (topic, first) == (Topic(0), 2))
+    assert (second[Topic(0)], third[Topic(1)]) == (1, 2)  # each stands behind the one before it
+
+
 @pytest.mark.parametrize(
     "config", [STAMP, FULL, TICKET, replace(CAUSAL, early=True)], ids=["delta", "full", "ticket", "early"]
 )

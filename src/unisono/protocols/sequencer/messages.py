@@ -55,11 +55,15 @@ class Wanted(Struct, frozen=True, gc=False):
 
 
 class Creates(Struct, frozen=True, tag=True, gc=False):
-    """A publisher asks for numbers. With `wait` it also wants to hear when they are complete (causal order)."""
+    """A publisher asks for numbers. With `wait` it also wants to hear when they are complete (causal order).
+
+    Items are concurrent, and may be numbered topic by topic; `in_line`: in the order in which they stand.
+    """
 
     publisher: Address
     items: tuple[Wanted, ...]
     wait: bool = False
+    in_line: bool = False
 
 
 class Turn(Struct, frozen=True, tag=True, gc=False):

@@ -197,10 +197,14 @@ class TopicManager:
         answers: list[Effect] = []
         elsewhere: list[tuple[Creates, Wanted]] = []
         wanted: dict[Topic, list[Accepted]] = {}
+        stamps: list[Effect] = []
         for message in messages:
             publisher, wait = message.publisher, message.wait and self._stamping  # a ticket is granted when complete
             taken: dict[Topic, int] = {}
-            for item in as_runs(message.items):
+            for item in message.items if message.in_line else as_runs(message.items):
+                if wanted and message.in_line:
+                    stamps += self._issue(wanted, now, out)
+                    wanted = {}
                 topic = item.topic
                 home = hosted.get(topic)
                 if home is None:
@@ -225,11 +229,11 @@ class TopicManager:
                     self._published(home, publisher, item.ack, now, out)
             if taken and self._stamping:
                 answers.append(Send(publisher, Taken(taken)))
-        stamps = self._issue(wanted, now, out)
+        stamps += self._issue(wanted, now, out)
         out += answers
         out += stamps
         for message, item in elsewhere:
-            self._forward(item.topic, Creates(message.publisher, (item,), message.wait), out)
+            self._forward(item.topic, Creates(message.publisher, (item,), message.wait, message.in_line), out)
 
     def _issue(self, wanted: dict[Topic, list[Accepted]], now: Micros, out: list[Effect]) -> list[Effect]:
         """Gives numbers and timestamps; returns what is to be broadcast."""
