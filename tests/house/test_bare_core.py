@@ -18,7 +18,7 @@ DOORS = {
     "unisono.protocols.sequencer.changes": "numpy",
     "unisono.audit.columns": "pyarrow",
     "unisono.experiments.picture": "matplotlib",
-    "unisono.runtime.archivist": "pyarrow",
+    **{f"unisono.runtime.{name}": "pyarrow" for name in ("archivist", "shelf", "streamed")},
     "unisono.runtime.ens.nats": "nats",
     **{f"unisono.structures.matching.{name}": "numpy pyroaring" for name in ("kernels", "packed", "pairs", "roaring")},
     "unisono.spark": "pyspark pyarrow pandas numpy",

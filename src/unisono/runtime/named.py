@@ -7,7 +7,8 @@ The home of a topic remembers per publisher the highest request it has numbered,
 (sequencer, `HostedTopic.accept`). Requests here may skip numbers but must ascend per topic: a request at or below the
 home's mark is known, so its payload is not sent again. Only one batch of requests is under way at a time, and it
 travels in one message per home, which numbers it in line: a request can be lost only together with all that follow it,
-and is repeated together with them. Nodes never forget a name, and refuse a second connection under it while the first lives.
+and is repeated together with them. Nodes never forget a name, and refuse a second connection under it while the first
+lives.
 """
 
 import asyncio
