@@ -17,6 +17,7 @@ from unisono.machine import (
     Publish,
     Refused,
     Restarted,
+    Select,
     Selected,
     Stack,
     Stalled,
@@ -24,8 +25,12 @@ from unisono.machine import (
     Unknown,
     Unsubscribe,
 )
+from unisono.model.event import Event
+from unisono.model.grid import Axis, Grid
 from unisono.model.ids import Address, Topic
+from unisono.model.predicate import parse
 from unisono.model.time import Micros
+from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, FifoMessage, Numbered
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled, Sessions
 
@@ -134,6 +139,26 @@ def ledgers(lower: str, upper: str) -> Entry:
     )
 
 
+def draw_content(dice: Random, n: int) -> Any:
+    """For a selector over FIFO; topic 9 is cut, its cells are 0, 1 and 2."""
+    match dice.randrange(5):
+        case 0:
+            event = Event("me", n + 1, "t", attributes={"x": dice.choice([n % 20, float("nan")])})
+            return Publish(Topic(9), event, request=n)
+        case 1:
+            return dice.choice([Subscribe((Topic(9),)), Unsubscribe((Topic(9),))])
+        case 2:
+            return Select(parse(f"x < {n % 20} or x > {n % 30}"))
+        case _:
+            return draw_fifo(dice, n)
+
+
+def selector() -> Machine:
+    made = Selector(FifoMachine(ME, FifoConfig(held_max=20)), parse("x > 5"))
+    made.know(Topic(9), Cells(Grid([Axis("x", cuts=(10,))]), {(cell,): Topic(cell) for cell in range(3)}))
+    return made
+
+
 MACHINES = [
     Entry(
         "fifo",
@@ -148,6 +173,13 @@ MACHINES = [
             Joined(Topic(77)),
             Fired("nobody"),
         ),
+    ),
+    Entry(
+        "selector by content over fifo",
+        selector,
+        draw_content,
+        (*get_args(FifoMessage), Select),
+        (Heard(Topic(0), "not numbered"), Joined(Topic(77)), Fired("nobody")),
     ),
     Entry(
         "sessions",

@@ -1,16 +1,29 @@
 """Every engine gives the answers of a plain loop, for every edge value (specs: matching, sections 5 and 8)."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.matching.worlds import conjunction, event, expression, random_event
+from tests.matching.worlds import (
+    NUMBERS,
+    SCALARS,
+    STRINGS,
+    VALUES,
+    Event,
+    conjunction,
+    event,
+    expression,
+    literal,
+    random_event,
+)
 from unisono.errors import FormatError, MisuseError
-from unisono.model.predicate import Filter, parse
+from unisono.model.predicate import MISSING, Box, Filter, parse
 from unisono.structures.matching import MatchingIndex
 from unisono.structures.matching.kernels import COMPILED, INTERPRETED
+from unisono.structures.matching.loop import LoopEngine
 from unisono.structures.matching.pairs import PairEngine
+from unisono.structures.matching.roaring import RoaringEngine
 
 NAMES = "abcd"
 
@@ -20,8 +33,6 @@ def indexes(compiled: bool) -> Iterator[tuple[str, MatchingIndex[int]]]:
     yield "loop", MatchingIndex[int]("loop")
     yield "pairs", MatchingIndex[int]("pairs", kernels)
     yield "roaring, verified by kernels", MatchingIndex[int]("roaring", kernels)
-    if not compiled:
-        yield "roaring, verified by boxes", MatchingIndex[int]("roaring")
 
 
 def filters(dice: random.Random, count: int) -> list[Filter]:
@@ -80,6 +91,86 @@ def test_the_batch_scan_agrees_for_every_size_of_batch(compiled: bool) -> None:
         events = [random_event(dice, NAMES) for _ in range(size)]
         expected = [[row for row, box in boxes if box.matches(e)] for e in events]
         assert [sorted(rows) for rows in engine.scan_batch(events)] == expected
+
+
+def predicates() -> list[str]:
+    """Every operator with every edge value, alone and negated; sets with members named twice; absence."""
+    texts = [f"a {op} {literal(value)}" for op in ("=", "!=") for value in SCALARS]
+    texts += [f"a {op} {literal(value)}" for op in ("<", "<=", ">", ">=") for value in (*NUMBERS, *STRINGS)]
+    texts += [f"a prefix {literal(start)}" for start in STRINGS]
+    for pool in (NUMBERS, STRINGS):
+        ordered: list[object] = sorted(pool)  # type: ignore[type-var]
+        for low, high in zip(ordered, ordered[2:], strict=False):
+            texts.append(f"a between {literal(low)} and {literal(high)}")
+            texts.append(f"a in ({literal(low)}, {literal(high)}, {literal(low)}, null)")
+    texts += [f"not ({text})" for text in texts[::3]]
+    return [*texts, "exists a", "not exists a", "a != 1 and a != 'a' and exists b", "true"]
+
+
+def engines(boxes: list[Box], compiled: bool) -> Iterator[tuple[str, Callable[[list[Event]], list[list[int]]]]]:
+    """Every way to an answer, from rows of boxes to the rows that hold for each event."""
+    kernels = COMPILED.wait() if compiled else INTERPRETED
+    assert kernels is not None
+    rows = list(enumerate(boxes))
+    single: dict[str, LoopEngine | PairEngine | RoaringEngine] = {
+        "loop": LoopEngine(),
+        "pairs": PairEngine(kernels, boxes),
+        "roaring, verified by kernels": RoaringEngine(boxes, kernels),
+        "roaring, verified by boxes": RoaringEngine(boxes, None),
+    }
+    for name, engine in single.items():
+        if isinstance(engine, LoopEngine):
+            for row, box in rows:
+                engine.add(row, box)
+        else:
+            engine.add_all(rows)
+        yield name, lambda events, engine=engine: [sorted(engine.match(e)) for e in events]  # type: ignore[misc]
+    one_by_one = RoaringEngine(boxes, None)
+    pairs = PairEngine(kernels, boxes)
+    for row, box in rows:
+        one_by_one.add(row, box)
+        pairs.add(row, box)
+    yield "roaring, added one by one", lambda events: [sorted(one_by_one.match(e)) for e in events]
+    yield "pairs, added one by one", lambda events: [sorted(pairs.match(e)) for e in events]
+    yield (
+        "batch bitset",
+        lambda events: [
+            sorted(found) for i in range(0, len(events), 64) for found in pairs.scan_batch(events[i : i + 64])
+        ],
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+def test_every_edge_value_against_every_predicate_in_every_engine(compiled: bool) -> None:
+    """Specs: matching, section 8. Two attributes, so that pairs have something to pair."""
+    parsed = [parse(text) for text in predicates()[:: 1 if compiled else 5]]  # interpreted kernels are slow
+    boxes = [box for filter in parsed for box in filter.boxes]
+    boxes += [box for i, filter in enumerate(parsed[::4]) for box in (filter & parse(f"b < {i % 7}")).boxes]
+    events = [event(a=value, b=3 if i % 3 else MISSING) for i, value in enumerate(VALUES)]
+    expected = [[row for row, box in enumerate(boxes) if box.matches(e)] for e in events]
+    assert sum(map(len, expected)) > 1_000
+    for name, answer in engines(boxes, compiled):
+        for given, right, found in zip(events, expected, answer(events), strict=True):
+            assert found == right, (name, given)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
+def test_a_key_comes_back_with_another_filter_while_everything_grows(compiled: bool) -> None:
+    """The same key after its removal; cells, pools and columns that grow within one addition."""
+    for name, index in indexes(compiled):
+        live: dict[int, Filter] = {}
+        for step in range(300):
+            key = step % 40
+            if key in live:
+                index.remove(key)
+                del live[key]
+            # Wide intervals go into many cells; the attribute's name brings a new column every few steps.
+            live[key] = parse(f"a between {step % 5} and {step} and n{step // 12} != {step}")
+            index.add(key, live[key])
+        for step in range(300):
+            seen = event(a=step, **{f"n{step // 12}": step % 3})
+            assert sorted(index.match(seen)) == sorted(naive(live, seen)), (name, seen)
+            assert [sorted(keys) for keys in index.match_batch([seen])] == [sorted(naive(live, seen))]
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])

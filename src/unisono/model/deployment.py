@@ -30,7 +30,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from unisono.errors import FormatError
+from unisono.errors import FormatError, MisuseError
+from unisono.model.grid import Axis, Grid
 from unisono.model.interest import check_topic_name
 from unisono.model.region import LatencyTable
 
@@ -70,6 +71,8 @@ class TopicSpec(Struct, frozen=True, forbid_unknown_fields=True):
     home: str | None = None
     foreign: Foreign = "tag"
     """Events of publishers that do not use unisono: number them, deliver them marked, or drop them."""
+    grid: tuple[Axis, ...] = ()
+    """Cuts the topic's content into cells, each a topic of its own, so that subscribers hear the cells they ask for."""
 
 
 class BrokerSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,6 +266,11 @@ def _check_topics(deployment: Deployment) -> None:
         check_topic_name(topic.name)
         if topic.home is not None and topic.home not in homes:
             raise FormatError(f"topics.{topic.name}", f"its home {topic.home!r} is not a node of this deployment")
+        if topic.grid:
+            try:
+                Grid(topic.grid)
+            except MisuseError as error:
+                raise FormatError(f"topics.{topic.name}.grid", str(error)) from None
 
 
 def _check_overlay(deployment: Deployment) -> None:
@@ -326,7 +334,11 @@ def _fields(part: Struct) -> list[str]:
         value = getattr(part, name)
         if value is None:
             continue
-        if isinstance(value, tuple):
+        if name == "grid":
+            if not value:
+                continue
+            text = "[" + ", ".join("{ " + ", ".join(_fields(axis)) + " }" for axis in value) + "]"
+        elif isinstance(value, tuple):
             text = "[" + ", ".join(_quote(item) for item in value) + "]"
         elif isinstance(value, bool):
             text = "true" if value else "false"

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from unisono.errors import MisuseError
-from unisono.model.event import Scalar
+from unisono.model.event import Event, Scalar
 from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
+from unisono.runtime.payload import decode_any
 
 
 def parse_where(text: str | None) -> Filter:
@@ -23,6 +24,11 @@ def parse_where(text: str | None) -> Filter:
 def note_of(where: Filter) -> str | None:
     """A filter as it stands in a journal; nothing for the one that lets everything pass."""
     return None if where.is_everything else to_text(where)
+
+
+def content_of(event: Event) -> Mapping[str, object]:
+    """What filters see of an event: its attributes, or without any those that its payload shows."""
+    return event.attributes or attributes_of(decode_any(event.payload))
 
 
 def attributes_of(data: Any) -> dict[str, Scalar]:

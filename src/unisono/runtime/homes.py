@@ -23,7 +23,8 @@ def archives(deployment: Deployment) -> tuple[Address, ...]:
 
 def home_of(deployment: Deployment, topic: str) -> Address:
     for spec in deployment.topics:
-        if spec.name == topic and spec.home is not None:
+        # The cells of a topic are at home where it is planned to be; without a plan they spread.
+        if spec.home is not None and (spec.name == topic or (spec.grid and topic.startswith(f"{spec.name}.cell-"))):
             return Address(spec.home)
     nodes = sequencers(deployment)
     if not nodes:

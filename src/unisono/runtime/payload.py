@@ -32,7 +32,7 @@ def encode_payload(data: Any) -> bytes:
 def payload_decoder(kind: Any) -> Decode:
     """A function from payload bytes to `kind`; without a kind JSON if it is JSON, else the bytes."""
     if kind is None:
-        return _decode_any
+        return decode_any
     if kind is bytes:
         return lambda payload: payload
     validate = getattr(kind, "model_validate_json", None)
@@ -42,7 +42,8 @@ def payload_decoder(kind: Any) -> Decode:
     return lambda payload: _checked(decoder.decode, payload, kind)
 
 
-def _decode_any(payload: bytes) -> Any:
+def decode_any(payload: bytes) -> Any:
+    """JSON if it is JSON, else the bytes."""
     try:
         return _any.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -13,11 +13,14 @@ from unisono.errors import PlanError
 from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown, one_by_one
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
+from unisono.model.grid import Cell, Grid
 from unisono.model.ids import EventId, Topic
 from unisono.model.journal import Record
+from unisono.model.predicate import flatten
 from unisono.model.time import Micros
-from unisono.runtime.content import attributes_of, parse_where
+from unisono.runtime.content import attributes_of, content_of, parse_where
 from unisono.runtime.dialect import NO_ATTRIBUTES, publisher_on
+from unisono.runtime.grids import Grids
 from unisono.runtime.host import Host
 from unisono.runtime.payload import encode_payload
 
@@ -47,13 +50,26 @@ class OutboxOwner(Protocol):
 class _Lane:
     """What we publish on one topic."""
 
-    __slots__ = ("in_flight", "name", "publisher", "roomers", "row", "sequence", "topic", "unknown")
+    __slots__ = (
+        "cells",
+        "grid",
+        "in_flight",
+        "name",
+        "publisher",
+        "roomers",
+        "row",
+        "sequence",
+        "topic",
+        "unknown",
+    )
 
     def __init__(self, name: str, topic: Topic, publisher: str) -> None:
         self.name, self.topic, self.publisher = name, topic, publisher
         self.sequence = 0
         self.in_flight = 0
         self.roomers: list[asyncio.Future[None]] = []
+        self.grid: Grid | None = None
+        self.cells: dict[Cell, _Lane] = {}
         self.row: _Row | None = None  # what is published in this turn of the loop
         self.unknown = 0  # outcomes Unknown: as long as they are repeated they take up room
 
@@ -85,6 +101,7 @@ class Outbox:
         confirm_s: float = 0.0,
         by_content: bool = False,
         still_open: Callable[[Topic], int] | None = None,
+        grids: Grids | None = None,
     ) -> None:
         """`confirm_s`: how long a broker that keeps payloads may take to say so. `still_open`: how many publications
         on a topic the machine repeats.
@@ -92,6 +109,7 @@ class Outbox:
         With `by_content`, what is published without attributes has those that its data show.
         """
         self.by_content = by_content
+        self._grids = grids
         self._session, self._host, self._address, self.window = session, host, address, window
         self._confirm_s, self._still_open = confirm_s, still_open
         self._requests = 0
@@ -117,8 +135,20 @@ class Outbox:
         lane = self._lanes.get(topic)
         if lane is None:
             number = (await self._session.open_topics([topic]))[topic]
-            lane = self._lanes.setdefault(topic, _Lane(topic, number, publisher_on(self._address, topic)))
+            lane = _Lane(topic, number, publisher_on(self._address, topic))
+            if self._grids is not None and topic in self._grids:
+                lane.grid, names = self._grids.of(topic)
+                lane.cells = {cell: await self.lane(name) for cell, name in names.items()}
+            lane = self._lanes.setdefault(topic, lane)
         return lane
+
+    def cell(self, lane: _Lane, data: Any, attributes: dict[str, Scalar] | None) -> tuple[_Lane, Any]:
+        """Where an event of a topic with a grid goes; it is encoded for that, since subscribers see what is encoded."""
+        if lane.grid is None:
+            return lane, data
+        payload = encode_payload(data)
+        seen = content_of(Event(lane.publisher, 0, lane.name, payload, attributes or NO_ATTRIBUTES))
+        return lane.cells[lane.grid.cell_of(flatten(seen))], payload
 
     async def room(self, lane: _Lane) -> None:
         """Returns when one more event may be published on the topic."""
@@ -317,26 +347,29 @@ class Publisher:
         return self._lane.name
 
     async def send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> None:
-        if self._lane.in_flight >= self._outbox.window:
-            await self._outbox.room(self._lane)
+        lane, data = self._outbox.cell(self._lane, data, attributes)
+        if lane.in_flight >= self._outbox.window:
+            await self._outbox.room(lane)
         self._open += 1
-        self._outbox.put(self._asker, data, attributes)
+        self._outbox.put(self._asker if lane is self._lane else (lane, self), data, attributes)
 
     def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
         """Sends if there is room in the window; False if there is none, and then nothing was sent."""
-        if self._lane.in_flight >= self._outbox.window:
+        lane, data = self._outbox.cell(self._lane, data, attributes)
+        if lane.in_flight >= self._outbox.window:
             return False
         self._open += 1
-        self._outbox.put(self._asker, data, attributes)
+        self._outbox.put(self._asker if lane is self._lane else (lane, self), data, attributes)
         return True
 
     async def send_all(self, batch: Iterable[Any]) -> None:
-        lane, outbox = self._lane, self._outbox
-        for data in batch:
+        outbox = self._outbox
+        for each in batch:
+            lane, data = outbox.cell(self._lane, each, None)
             if lane.in_flight >= outbox.window:
                 await outbox.room(lane)
             self._open += 1
-            outbox.put(self._asker, data, None)
+            outbox.put(self._asker if lane is self._lane else (lane, self), data, None)
 
     def advertise(self, where: str) -> None:
         """Says anew what this publisher will publish, to the brokers of an overlay; the narrower, the less they wait.

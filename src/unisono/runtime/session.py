@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
-from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
 from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event, Scalar
@@ -23,6 +23,7 @@ from unisono.model.interest import check_interest
 from unisono.model.journal import Header, Record
 from unisono.model.promise import Order, Promise, Reliability
 from unisono.model.time import Micros, parse_span
+from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.inputs import Forget
@@ -32,10 +33,11 @@ from unisono.qos import choose
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node, make_ens, open_patiently
 from unisono.runtime.clock import Clock
-from unisono.runtime.content import parse_where
+from unisono.runtime.content import content_of, parse_where
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
 from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.grids import Grids
 from unisono.runtime.ground import Ground
 from unisono.runtime.groups import Enlisted, Membership
 from unisono.runtime.homes import archives, birthplace, home_of, sequencers
@@ -76,6 +78,7 @@ class Session:
     ) -> None:
         """`links` are those of a node in this process; without them the session has its own."""
         self.deployment, self.config = deployment, config
+        self.grids = Grids(deployment)
         self.address = Address(f"c{secrets.token_hex(5)}")
         self._token, self._base = token, base
         self._homes: dict[Topic, Address] = {}
@@ -115,8 +118,10 @@ class Session:
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
         self._port = _Port(self, f"{self.address}/p", self._machine, None)
         window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
-        still_open = self._machine.publisher.count_open
-        self._outbox = Outbox(self, self._port.host, self._port.address, window, accept_s, still_open=still_open)
+        still_open, grids = self._machine.publisher.count_open, self.grids
+        self._outbox = Outbox(
+            self, self._port.host, self._port.address, window, accept_s, still_open=still_open, grids=grids
+        )
 
     # life
 
@@ -179,7 +184,7 @@ class Session:
         outcome = await session.publish("trades", {"sym": "IBM", "px": 101.2})
         """
         self.check_alive()
-        lane = await self._outbox.lane(topic)
+        lane, data = self._outbox.cell(await self._outbox.lane(topic), data, attributes)
         await self._outbox.room(lane)
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._outbox.put((lane, answer), data, attributes)
@@ -230,6 +235,9 @@ class Session:
         promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
         wanted = parse_where(where)
         choose(promise, self._ground_traits(), start, group, parallel, content=where is not None)
+        cut = [topic for topic in topics if topic in self.grids]
+        if cut and (start != "latest" or group is not None or name is not None or reliability == "reliable"):
+            raise PlanError(f"{cut[0]!r} is cut by a grid: its cells are heard live, not yet replayed or resumed")
         if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
             start = kept
         stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only, wanted)
@@ -251,9 +259,10 @@ class Session:
 
     # for streams
 
-    def check_content(self) -> None:
-        """Raises PlanError unless streams can select by content here."""
-        choose(Promise(), self._ground_traits(), content=True)
+    def check_content(self, stream: Stream) -> None:
+        """Raises unless the stream can select by content."""
+        if stream.host is not None and not isinstance(stream.host.machine, Selector):
+            raise MisuseError("this subscription was made without where=, and can not begin to select")
 
     async def enter_stream(self, stream: Stream) -> None:
         self.check_alive()
@@ -281,15 +290,24 @@ class Session:
         self._links.detach(stream.sid)
 
     def introduce(self, stream: Stream, topic: Topic) -> None:
-        """The stream's machine learns the home of a topic."""
+        """The stream's machine learns the home of a topic, and its cells if it was asked for by name."""
         assert stream.host is not None
-        if isinstance(stream.host.machine, OrderingClient):
-            stream.host.machine.homes[topic] = self._homes[topic]
+        machine, name, topics = stream.host.machine, self._names[topic], [topic]
+        if isinstance(machine, Selector):
+            if name in self.grids and name in stream.interests:
+                grid, cells = self.grids.of(name)
+                numbers = {cell: self._topics[named] for cell, named in cells.items()}
+                machine.know(topic, Cells(grid, numbers))
+                stream.cells.update((named, name) for named in cells.values())
+                topics += numbers.values()
+            machine = machine.inside
+        if isinstance(machine, OrderingClient):
+            machine.homes.update((each, self._homes[each]) for each in topics)
 
     async def open_topics(self, names: list[str]) -> dict[str, Topic]:
         """Numbers of topics; those that do not exist are born at their homes."""
         missing: dict[Address, list[str]] = {}
-        for name in names:
+        for name in self.grids.with_cells(names):
             if name not in self._topics:
                 missing.setdefault(home_of(self.deployment, name), []).append(name)
         while missing:
@@ -501,9 +519,16 @@ class Session:
             self.deployment.sequencing.order == "causal",
             traits.strength,
             retains=self.archive is not None,
+            selects=True,
         )
 
     def _stack(self, stream: Stream) -> Machine:
+        inside = self._ordering(stream)
+        if stream.where.is_everything and not any(topic in self.grids for topic in stream.interests):
+            return inside
+        return Selector(inside, stream.where, content_of)
+
+    def _ordering(self, stream: Stream) -> OrderingClient | FifoMachine:
         deadline = stream.promise.deadline_us
         if stream.promise.order == "fifo":
             return FifoMachine(stream.sid, FifoConfig() if deadline is None else FifoConfig(deadline_us=deadline))
@@ -526,7 +551,7 @@ class _Port:
         self.address = Address(address)
         self.host = Host(address, machine, self)
         self._session, self._stream = session, stream
-        self._sink: Sink = _Unordered(self.host) if isinstance(machine, FifoMachine) else self.host
+        self._sink: Sink = _Unordered(self.host) if _is_fifo(machine) else self.host
         self._creates: dict[Address, list[Wanted]] = {}
         self._waits = False
         # A stream's machine has no outcomes and a publisher's no notices: no detour for either.
@@ -579,6 +604,10 @@ class _Port:
 
     def failed(self, error: Exception) -> None:
         self._session.fail(error)
+
+
+def _is_fifo(machine: Machine) -> bool:
+    return isinstance(machine.inside if isinstance(machine, Selector) else machine, FifoMachine)
 
 
 class _Unordered:

@@ -6,7 +6,7 @@ reliable one stops reading from the broker. Gaps and stalls come in line with th
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -30,10 +30,10 @@ from unisono.model.event import Event
 from unisono.model.ids import Address, EventId, Topic, event_id
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
-from unisono.model.predicate import EVERY_EVENT, Filter
+from unisono.model.predicate import EVERY_EVENT, Filter, flatten
 from unisono.model.promise import Promise
 from unisono.model.time import Micros
-from unisono.runtime.content import note_of, parse_where
+from unisono.runtime.content import content_of, note_of, parse_where
 from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
 from unisono.runtime.payload import Decode
@@ -65,7 +65,7 @@ class StreamOwner(Protocol):
 
     def introduce(self, stream: "Stream", topic: Topic) -> None: ...
 
-    def check_content(self) -> None: ...
+    def check_content(self, stream: "Stream") -> None: ...
 
     def name_of(self, topic: Topic) -> str | None: ...
 
@@ -156,6 +156,10 @@ class Stream:
         self.host: Host | None = None
         self.topics: dict[str, Topic] = {}
         """Subscribed topics."""
+        self.interests = interests
+        """Topics and patterns asked for."""
+        self.cells: dict[str, str] = {}
+        """Of topics that are cut by a grid: cell -> topic. Numbers and positions are those of cells."""
         self.bases: dict[str, int] = {}
         """Per topic in force the number behind which it began."""
         self.archive: ArchiveClient | None = None
@@ -165,7 +169,7 @@ class Stream:
         self.on_joined: Callable[[], None] | None = None
         self.membership: Membership | None = None
         self._replay: Replay | None = None
-        self._session, self._interests, self._start = session, interests, start
+        self._session, self._start = session, start
         self._decode, self._name, self._latest_only = decode, name, latest_only
         self._waiting: deque[Notification] = deque()
         self._dropped: dict[str, Notification] = {}
@@ -247,8 +251,9 @@ class Stream:
         known = [name for name in topics if name in self.topics]
         if self.host is not None and known:
             self.host.post(Unsubscribe(tuple(self.topics.pop(name) for name in known)))
-            for name in known:
+            for name in [*known, *self._cells_in_force(known)]:
                 self._numbers.pop(name, None)
+                self.bases.pop(name, None)
                 record = Record("unsubscribe", self._session.now(), who=self.sid, subscriber=self.sid, topic=name)
                 self._session.note(record)
 
@@ -258,12 +263,13 @@ class Stream:
         await stream.update(where="px > 200 and sym = 'IBM'")
         """
         chosen = parse_where(where)
-        self._session.check_content()
+        self._session.check_content(self)
         async with self._selecting:
             if self.host is None or self._closed is not None:
                 raise self._closed or MisuseError("the subscription is not open")
             now, sid = self._session.now(), self.sid
-            for name in self.topics:  # nothing is owed while the two filters change places
+            # Nothing is owed while the two filters change places.
+            for name in [*self.topics, *self._cells_in_force(self.topics)]:
                 self._session.note(Record("unsubscribe", now, who=sid, subscriber=sid, topic=name))
             self.where = chosen
             self._selected = asyncio.get_running_loop().create_future()
@@ -306,8 +312,8 @@ class Stream:
             await self.membership.commit(self.position())  # whoever takes over starts where we did
 
     async def _join(self) -> None:
-        patterns = [text for text in self._interests if is_pattern(text)]
-        names = [text for text in self._interests if not is_pattern(text)]
+        patterns = [text for text in self.interests if is_pattern(text)]
+        names = [text for text in self.interests if not is_pattern(text)]
         if patterns:
             names += await self._session.expand(patterns)
         if self.archive is None or not self.starts_in_past:
@@ -358,7 +364,7 @@ class Stream:
         new = [
             name
             for name in names
-            if name not in self.topics and any(is_pattern(text) and covers(text, name) for text in self._interests)
+            if name not in self.topics and any(is_pattern(text) and covers(text, name) for text in self.interests)
         ]
         if new and not self._is_over:
             task = asyncio.create_task(self._follow(new), name=f"follow {new[0]}")
@@ -399,7 +405,8 @@ class Stream:
             self._count += 1
             if self._journals:
                 self._session.note(self._delivery(event, number, late))
-            notification = Notification(name, number, late, event, turn, len(turn.steps), self._decode)
+            shown = self.cells.get(name, name) if self.cells else name
+            notification = Notification(shown, number, late, event, turn, len(turn.steps), self._decode)
             if self._is_plain and len(self._waiting) < self._waiting_max:
                 self._waiting.append(notification)
             else:
@@ -418,7 +425,7 @@ class Stream:
             case Stalled(topic=topic, reason=reason):
                 name = session.name_of(topic) or str(topic)
                 session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
-                step = len(self._turn.steps)
+                step, name = len(self._turn.steps), self.cells.get(name, name)
                 self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=item))
             case CutOff(publishers=publishers, reason=reason):
                 session.note(Record("cut", session.now(), self.sid, self.sid, clock=dict(publishers), note=reason))
@@ -440,7 +447,8 @@ class Stream:
             for i, event in enumerate(events):
                 self._count += 1
                 self._session.note(self._delivery(event, number + i, late=False))
-        row = [Notification(name, n, False, event, turn, step, decode) for n, event in enumerate(events, number)]
+        shown = self.cells.get(name, name) if self.cells else name
+        row = [Notification(shown, n, False, event, turn, step, decode) for n, event in enumerate(events, number)]
         if self._is_plain and len(self._waiting) + len(row) <= self._waiting_max:
             self._waiting.extend(row)
         else:
@@ -449,11 +457,15 @@ class Stream:
 
     def _has_selected(self) -> None:
         now, sid = self._session.now(), self.sid
-        for name in self.topics:
-            base = self._numbers.get(name, 0)
-            self._session.note(Record("subscribe", now, sid, sid, topic=name, number=base, note=note_of(self.where)))
+        for name in [*self.topics, *self._cells_in_force(self.topics)]:
+            base, note = self._numbers.get(name, 0), note_of(self.where)
+            self._session.note(Record("subscribe", now, sid, sid, topic=name, number=base, published_us=now, note=note))
         if self._selected is not None and not self._selected.done():
             self._selected.set_result(None)
+
+    def _cells_in_force(self, topics: Iterable[str]) -> list[str]:
+        known = dict.fromkeys(topics)
+        return [cell for cell in self.bases if cell in self.cells and self.cells[cell] in known]
 
     # replay
 
@@ -484,8 +496,10 @@ class Stream:
         replay, self._replay = self._replay, None
         if isinstance(item, Gap):
             self._tell_gap(name, item)
-        else:
+        elif self.where.is_everything or self.where.matches(flatten(content_of(item.message))):
             self.deliver(item)
+        else:
+            self._turn.steps.append((name, item.number))
         self._replay = replay
 
     def skip_to(self, numbers: dict[str, int]) -> None:
@@ -563,7 +577,8 @@ class Stream:
     def _tell_gap(self, name: str, gap: Gap) -> None:
         self._note_gap(name, gap)
         self._turn.steps.append((name, gap.last))
-        self._push(Notification(name, gap.last, False, None, self._turn, len(self._turn.steps), self._decode, gap))
+        shown, step = self.cells.get(name, name), len(self._turn.steps)
+        self._push(Notification(shown, gap.last, False, None, self._turn, step, self._decode, gap))
 
     def _push(self, notification: Notification) -> None:
         waiting = self._waiting
@@ -582,6 +597,8 @@ class Stream:
     def _drop(self, oldest: Notification) -> None:
         """Events that nobody read in time become a gap each topic, or each publisher where topics have no numbers."""
         name, event, gap = oldest.topic, oldest.event, oldest.gap
+        if self.cells:  # gaps are of cells
+            name = event.topic if event is not None else (gap and self._session.name_of(gap.topic)) or name
         if gap is None and event is None:
             self._dropped[f"{type(oldest.cut or oldest.stalled).__name__} {name} {len(self._dropped)}"] = oldest
             return
@@ -589,14 +606,15 @@ class Stream:
         first, last = (gap.first, gap.last) if gap is not None else (oldest.number, oldest.number)
         if event is not None and not last:
             publisher, first, last = event.publisher, event.sequence, event.sequence
-        topic, reason = self.topics.get(name, Topic(0)), "the subscriber was too slow"
+        topic, reason = self._session.topic_of(name) or Topic(0), "the subscriber was too slow"
         if gap is None:
             self._note_gap(name, Gap(topic, first, last, reason, publisher))
         held = self._dropped.get(publisher or name)
         if held is not None and held.gap is not None:
             first = held.gap.first
         whole = Gap(topic, first, last, reason, publisher)
-        self._dropped[publisher or name] = Notification(name, last, False, None, self._turn, 0, self._decode, whole)
+        shown = self.cells.get(name, name)
+        self._dropped[publisher or name] = Notification(shown, last, False, None, self._turn, 0, self._decode, whole)
 
     def _note_gap(self, name: str, gap: Gap) -> None:
         now, sid = self._session.now(), self.sid

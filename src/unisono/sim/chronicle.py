@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from unisono.machine import Accepted, CutOff, Gap, Heard, Joined, Refused, Stalled, Unknown
+from unisono.machine import Accepted, CutOff, Gap, Heard, Joined, Refused, Selected, Stalled, Unknown
 from unisono.model.event import Event
 from unisono.model.ids import event_id
 
@@ -58,7 +58,12 @@ def write_notice(host: "Host", item: Any) -> None:
                 number=base,
                 published_us=host.hears_since(topic),
                 clock={world.topic_name(x): number for x, number in gate.items()} or None,
+                note=host.where,
             )
+        case Selected():
+            for topic, base in host.subscribed.items():
+                where, now = world.topic_name(topic), world.now
+                world.note("subscribe", me, subscriber=me, topic=where, number=base, published_us=now, note=host.where)
         case Gap(topic=topic, first=first, publisher=publisher, reason=reason) if publisher:
             name = event_id(publisher, first)
             world.note("gap", me, subscriber=me, topic=world.topic_name(topic), event=name, note=reason)

@@ -31,6 +31,7 @@ from unisono.machine import (
     Publish,
     Refuse,
     Restarted,
+    Select,
     Send,
     SetTimer,
     Subscribe,
@@ -39,6 +40,7 @@ from unisono.machine import (
 )
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
+from unisono.model.predicate import Filter, to_text
 from unisono.model.time import Micros
 from unisono.sim.chronicle import events_in, write_notice
 from unisono.sim.spec import Span, Spec
@@ -100,6 +102,8 @@ class Host:
         self.on_effect: Callable[[Effect], None] | None = None
         """An observer of every effect performed; stages write records with it that only their protocol knows."""
         self.subscribed: dict[Topic, int] = {}  # topic -> base, as the machine said
+        self.where: str | None = None
+        """The filter its subscriptions have, as the journal tells it."""
         self.disk = Disk()
         self._build = build
         self._service = service
@@ -185,7 +189,7 @@ class Host:
         event = Event(self.name, self._sequence, topic, payload, attributes or {}, Micros(now + self.skew_us))
         self.world.note(
             "publish", self.name, event=event.id, topic=topic, publisher=self.name, publisher_seq=self._sequence,
-            published_us=now,
+            published_us=now, note=msgspec.json.encode(attributes).decode() if attributes else None,
         )  # fmt: skip
         self.world.published_us[event.id] = now
         self.tell(Publish(self.world.topic(topic), event, request=self._sequence))
@@ -196,10 +200,18 @@ class Host:
 
     def unsubscribe(self, *topics: str) -> None:
         numbers = tuple(self.world.topic(name) for name in topics)
-        for name, topic in zip(topics, numbers, strict=True):
-            if self.subscribed.pop(topic, None) is not None:
+        cells = [cell for name in topics for cell in self.world.cells.get(name, ())]
+        for name in (*topics, *cells):
+            if self.subscribed.pop(self.world.topic(name), None) is not None:
                 self.world.note("unsubscribe", self.name, subscriber=self.name, topic=name)
         self.tell(Unsubscribe(numbers))
+
+    def select(self, where: Filter) -> None:
+        """Of all its topics only what matches; nothing is owed while the two filters change places."""
+        for topic in self.subscribed:
+            self.world.note("unsubscribe", self.name, subscriber=self.name, topic=self.world.topic_name(topic))
+        self.where = to_text(where)
+        self.tell(Select(where))
 
     def tell(self, message: Any) -> None:
         """Gives the machine an input from above, after whatever it is doing now."""

@@ -11,7 +11,10 @@ from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import field
+
 from unisono.errors import MisuseError
+from unisono.model.event import Scalar
 from unisono.sim.spec import Span, Spec
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ class WorkloadSpec(Spec, frozen=True):
     """Publications and churn begin; subscriptions are made in the first half of this."""
     duration: Span = Span(1_000_000)
     payload_bytes: int = 0
+    attributes: dict[str, int] = field(default_factory=dict)
+    """What events carry for filters to look at: per attribute a random whole number below this one."""
 
 
 class Popularity:
@@ -104,14 +109,16 @@ class Workload:
             return
         last = self._spec.publications == "last"
         topic = self._topics[-1 if last else self._publications.draw(self._dice)]
-        self._dice.choice(self._publishers).publish(topic, self._payload)
+        attributes: dict[str, Scalar] = {n: self._dice.randrange(count) for n, count in self._spec.attributes.items()}
+        self._dice.choice(self._publishers).publish(topic, self._payload, attributes)
         self._world.after(self._gap(self._spec.rate_per_s), self._publish)
 
     def _churn(self) -> None:
         if self._world.now > self._end:
             return
         client = self._dice.choice(self._clients)
-        names = [self._world.topic_name(topic) for topic in client.subscribed]
+        subscribed = [self._world.topic_name(topic) for topic in client.subscribed]
+        names = [name for name in subscribed if name in self._topics]  # not the cells of a grid
         if names and self._dice.random() < 0.5:
             client.unsubscribe(self._dice.choice(names))
         else:

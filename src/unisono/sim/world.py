@@ -44,6 +44,8 @@ class World:
         """How long after a subscriber first knew of an event it must have delivered it, for the judge `deadline`."""
         self.trace = trace
         """Also journal every message that leaves or arrives; costs more than the rest of the run together."""
+        self.cells: dict[str, tuple[str, ...]] = {}
+        """Topics that are cut by a grid, and the topics that are their cells."""
         self.hosts: dict[Address, Host] = {}
         self.published_us: dict[str, int] = {}
         """When each event was published, in world time: hosts' clocks may be off."""

@@ -180,7 +180,8 @@ class Subscriber:
             self.hold.open(topic, answer.base)
             if 0 < (forgotten := self._forgotten.pop(topic, 0)) <= answer.base:
                 out.append(Deliver(Gap(topic, forgotten, answer.base, "its home no longer knows these numbers")))
-            out.append(Deliver(Joined(topic, answer.base, answer.gate)))
+            if not feed.muted:  # it has been left meanwhile: that is the next request
+                out.append(Deliver(Joined(topic, answer.base, answer.gate)))
         self._installed.clear()
         self.joining = ()
         self._examine_anew()

@@ -131,7 +131,7 @@ class OverlaySession:
         if not self._is_open:
             raise MisuseError("the session is closed")
 
-    def check_content(self) -> None:
+    def check_content(self, stream: Stream) -> None:
         """An overlay always selects by content."""
 
     async def _connected(self) -> None:

@@ -14,7 +14,10 @@ from msgspec import Struct
 from unisono.errors import MisuseError
 from unisono.machine import Broadcast, Effect
 from unisono.model.deployment import NodeSpec
+from unisono.model.grid import Grid, cell_name
 from unisono.model.ids import Address, Topic
+from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
+from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import Migrate
@@ -46,6 +49,12 @@ class Options(Spec, frozen=True):
     """How many nodes a random tree has at most, when the deployment names none."""
     moves_per_s: float = 0.0
     """Random moves of a topic over one link, while the workload lasts."""
+    content: bool = False
+    """Clients select by content: each by a random filter over the workload's attributes, its topics by their grids."""
+    width: float = 0.5
+    """How much of an attribute a random filter lets through at most."""
+    selects_per_s: float = 0.0
+    """Random changes of filters, while the workload lasts."""
 
 
 def build(world: World, scenario: Scenario) -> Operations:
@@ -66,7 +75,9 @@ class _Stage:
         self.scenario = scenario
         self.options: Options = scenario.config(Options)
         self.dice = world.dice("tree")
+        self.taste = world.dice("content")  # filters do not depend on how topics are cut
         self.nodes = list(scenario.deployment.nodes) or self._grow()
+        self.grids: dict[Topic, Cells] = {}
         self.homes = self._choose_homes()
         self.events: dict[tuple[Address, Topic, int], str] = {}
         self.open: dict[tuple[Topic, int], _Open] = {}
@@ -85,13 +96,12 @@ class _Stage:
             )
             host.on_effect = self._observe
         for client in scenario.clients:
-            host = world.add(
-                client.name,
-                lambda name: OrderingClient(Address(name), dict(self.homes), self.options.config),
-                region=client.region,
-                service=scenario.service,
-            )
+            where = self._where() if self.options.content else EVERY_EVENT
+            host = world.add(client.name, partial(self._client, where), region=client.region, service=scenario.service)
             host.on_effect = self._observe
+            host.where = None if where.is_everything else to_text(where)
+        if self.options.selects_per_s:
+            world.at(scenario.workload.begin, self._select_some)
         if self.options.moves_per_s:
             world.at(scenario.workload.begin, self._move_some)
         return {"move": self._move}
@@ -113,10 +123,47 @@ class _Stage:
         # An empty hub is a case of its own: everything is decided at a node that hosts nothing.
         spare_root = len(self.nodes) > 1 and self.dice.random() < 0.4
         able = [node.name for node in self.nodes[1 if spare_root else 0 :]]
-        return {
+        homes = {
             self.world.topic(name): Address(planned.get(name) or self.dice.choice(able))
             for name in self.scenario.topics
         }
+        for spec in self.scenario.deployment.topics:
+            if spec.grid and self.options.content:
+                grid, world = Grid(spec.grid), self.world
+                names = {cell: cell_name(spec.name, cell) for cell in grid.cells}
+                world.cells[spec.name] = tuple(names.values())
+                self.grids[world.topic(spec.name)] = Cells(grid, {c: world.topic(name) for c, name in names.items()})
+                for name in names.values():
+                    homes[world.topic(name)] = Address(spec.home or self.dice.choice(able))
+        return homes
+
+    # Content.
+
+    def _client(self, where: Filter, name: str) -> OrderingClient | Selector:
+        inside = OrderingClient(Address(name), dict(self.homes), self.options.config)
+        if not self.options.content:
+            return inside
+        selector = Selector(inside, where)
+        for topic, cells in self.grids.items():
+            selector.know(topic, cells)
+        return selector
+
+    def _where(self) -> Filter:
+        """An interval of some of the attributes events have."""
+        texts = []
+        for name, count in self.scenario.workload.attributes.items():
+            if self.taste.random() < 0.8:
+                low = self.taste.randrange(count)
+                texts.append(f"{name} between {low} and {low + self.taste.randint(0, int(count * self.options.width))}")
+        return parse(" and ".join(texts)) if texts else EVERY_EVENT
+
+    def _select_some(self) -> None:
+        workload = self.scenario.workload
+        if self.world.now > workload.begin + workload.duration:
+            return
+        self.world.host(self.taste.choice(self.scenario.clients).name).select(self._where())
+        gap = self.taste.expovariate(self.options.selects_per_s / 1_000_000)
+        self.world.after(max(1, round(gap)), self._select_some)
 
     def _node(self, node: NodeSpec, name: str) -> Sessions:
         me, parent = Address(name), Address(node.parent) if node.parent else None

@@ -1,0 +1,1 @@
+"""Content-based subscriptions over any topic-based service, ordered or not (paper 000, section 3.3)."""
