@@ -24,10 +24,10 @@ from unisono.model.journal import Header, Record
 from unisono.model.promise import Order, Promise, Reliability
 from unisono.model.time import Micros, parse_span
 from unisono.protocols.content.selector import Cells, Selector
-from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
+from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.inputs import Forget
-from unisono.protocols.sequencer.messages import Creates, Payloads, Wanted
+from unisono.protocols.sequencer.messages import Creates, Wanted
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
@@ -43,7 +43,7 @@ from unisono.runtime.groups import Enlisted, Membership
 from unisono.runtime.homes import archives, birthplace, home_of, sequencers
 from unisono.runtime.host import Host
 from unisono.runtime.journal import JournalFile, publication
-from unisono.runtime.links import Links, Sink, is_named
+from unisono.runtime.links import Links, Sink
 from unisono.runtime.node import sequencer_config
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.position import numbers_of
@@ -51,6 +51,7 @@ from unisono.runtime.publish import Outbox, Outcome, Publisher
 from unisono.runtime.replay import ArchiveClient
 from unisono.runtime.security import client_context
 from unisono.runtime.stream import Stream, check_interests
+from unisono.runtime.unordered import Unordered, hears_unordered
 
 logger = logging.getLogger(__name__)
 
@@ -551,7 +552,7 @@ class _Port:
         self.address = Address(address)
         self.host = Host(address, machine, self)
         self._session, self._stream = session, stream
-        self._sink: Sink = _Unordered(self.host) if _is_fifo(machine) else self.host
+        self._sink: Sink = Unordered(self.host) if hears_unordered(machine) else self.host
         self._creates: dict[Address, list[Wanted]] = {}
         self._waits = False
         # A stream's machine has no outcomes and a publisher's no notices: no detour for either.
@@ -604,41 +605,6 @@ class _Port:
 
     def failed(self, error: Exception) -> None:
         self._session.fail(error)
-
-
-def _is_fifo(machine: Machine) -> bool:
-    return isinstance(machine.inside if isinstance(machine, Selector) else machine, FifoMachine)
-
-
-class _Unordered:
-    """What a FIFO machine hears of a topic that sequencers order: the events, and none of the stamps.
-
-    Events of one publisher are in line per topic. What precedes the first one heard is not ours to wait for: it was
-    published before we joined, or it would have been handed over first.
-    """
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._publishers: dict[str, None] = {}
-
-    def post(self, message: Any) -> None:
-        if not isinstance(message, Heard):
-            self._host.post(message)
-        elif isinstance(message.message, Payloads):
-            for number, event in enumerate(message.message.events, message.message.request):
-                publisher = event.publisher
-                # A named publisher skips numbers, so nothing is known of what precedes.
-                is_dense = publisher in self._publishers and number > 1 and not is_named(publisher)
-                before = {message.topic: number - 1} if is_dense else {}
-                self._publishers[publisher] = None
-                self._host.post(Heard(message.topic, Numbered(Address(publisher), number, before, event)))
-
-    @property
-    def is_full(self) -> bool:
-        return self._host.is_full
-
-    def when_roomy(self, callback: Callable[[], None]) -> None:
-        self._host.when_roomy(callback)
 
 
 def _write_position(directory: Path, name: str, position: str) -> None:
