@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from tests.papers.sequencer.fuzz import fuzz
 from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
-from unisono.machine import Broadcast, Heard, Persist, Refuse, Send
+from unisono.machine import Accepted, Broadcast, Deliver, Effect, Heard, Persist, Publish, Refuse, Send
+from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
+from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Creates, Fill, Install, Part, Taken, Turn, Wanted
 from unisono.protocols.sequencer.node import TopicManager
@@ -391,3 +393,43 @@ def _said(effects: list[Any]) -> list[str]:
             case _:
                 pass
     return sorted(said)
+
+
+def test_under_load_requests_are_gathered_until_an_answer_comes_or_they_are_many() -> None:
+    client = OrderingClient(Address("p"), {Topic(X): Address("n")}, replace(STAMP, gather=10))
+
+    def asked(effects: list[Effect]) -> list[tuple[int, int]]:
+        sent = [effect.message for effect in effects if isinstance(effect, Send)]
+        return [(item.first, item.count) for message in sent for item in message.items]
+
+    def publish(first: int, count: int) -> list[tuple[int, int]]:
+        events = tuple(Event("p", first + i, "x") for i in range(count))
+        effects = client.handle(Publish(Topic(X), events, first), Micros(0))
+        (payloads,) = [effect.message for effect in effects if isinstance(effect, Broadcast)]
+        assert (payloads.request, payloads.events) == (first, events)  # payloads never wait
+        return asked(effects)
+
+    assert [publish(1, 4), publish(5, 4), publish(9, 4)] == [[(1, 4)], [(5, 4)], [(9, 4)]]
+    assert [publish(13, 3), publish(16, 3)] == [[], []]
+    answered = client.handle(Taken({Topic(X): 4}), Micros(1))
+    assert asked(answered) == [(13, 6)]
+    assert [publish(19, 4), publish(23, 9)] == [[], [(19, 13)]]
+    accepted = [
+        effect.item for effect in client.handle(Taken({Topic(X): 31}), Micros(1)) if isinstance(effect, Deliver)
+    ]
+    assert [(outcome.request, outcome.count) for outcome in accepted] == [
+        (5, 4),
+        (9, 4),
+        (13, 3),
+        (16, 3),
+        (19, 4),
+        (23, 9),
+    ]
+
+
+def test_part_of_a_row_may_be_taken() -> None:
+    client = OrderingClient(Address("p"), {Topic(X): Address("n")}, STAMP)
+    client.handle(Publish(Topic(X), tuple(Event("p", n, "x") for n in range(1, 6)), 71), Micros(0))
+    taken = [client.handle(Taken({Topic(X): upto}), Micros(1)) for upto in (2, 2, 5)]
+    assert taken == [[Deliver(Accepted(71, count=2))], [], [Deliver(Accepted(73, count=3))]]
+    assert client.publisher.count_open(Topic(X)) == 0

@@ -64,7 +64,7 @@ class OrderingClient:
             case Joined(topic=topic):
                 subscriber.joined(topic, now, out)
             case Taken():
-                publisher.taken(message, out)
+                publisher.taken(message, now, out)
             case Completed():
                 publisher.completed(message, not subscriber.open, now, out)
             case Granted():

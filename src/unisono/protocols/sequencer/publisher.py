@@ -52,6 +52,8 @@ class Publisher:
         self.open: dict[Topic, dict[int, _Open]] = {}
         """Per topic: first request -> publications without durable numbers (ticket mode: not yet published)."""
         self._open_count: dict[Topic, int] = {}
+        self._gathered: dict[Topic, int] = {}
+        """How many of the youngest of them have not been asked for yet; see `SequencerConfig.gather`."""
         self.incomplete: dict[Topic, int] = {}
         """Causal: the last request per topic that is not known to be complete."""
         self._next: dict[Topic, int] = {}
@@ -73,6 +75,7 @@ class Publisher:
         if count >= self.config.window:
             out.append(Deliver(Refused(outcome, f"{count} publications on the topic wait for their numbers")))
             return
+        self._ask_gathered(topic, now, out)
         request = self._next.get(topic, 1)
         self._next[topic] = request + 1
         waiting[request] = _Open((event,), outcome, now)
@@ -96,11 +99,23 @@ class Publisher:
             return
         first = self._next.get(topic, 1)
         self._next[topic] = first + len(events)
-        waiting[first] = _Open(events, outcome, now, now)
+        waiting[first] = _Open(events, outcome, now)
         self._open_count[topic] = count
         out.append(Broadcast(topic, Payloads(self.address, first, events)))
-        self._ask(topic, first, len(events), out)
+        gathered = self._gathered[topic] = self._gathered.get(topic, 0) + len(events)
+        if gathered >= self.config.gather or count - gathered < self.config.gather:
+            self._ask_gathered(topic, now, out)
         self._set("create", self.config.resend_us, now, out)
+
+    def _ask_gathered(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        gathered = self._gathered.pop(topic, 0)
+        if not gathered:
+            return
+        for row in reversed(self.open[topic].values()):
+            if row.asked_at is not None:
+                break
+            row.asked_at = now
+        self._ask(topic, self._next[topic] - gathered, gathered, out)
 
     def release(self, ready: bool, now: Micros, out: list[Effect]) -> None:
         """Lets go what no longer has to wait."""
@@ -124,9 +139,10 @@ class Publisher:
         item = Wanted(topic, first, count, min(ack, first))
         out.append(Send(self.homes[topic], Creates(self.address, (item,), self._causal)))
 
-    def taken(self, message: Taken, out: list[Effect]) -> None:
+    def taken(self, message: Taken, now: Micros, out: list[Effect]) -> None:
         for topic, upto in message.upto.items():
             self._taken(topic, upto, out)
+            self._ask_gathered(topic, now, out)
 
     def _taken(self, topic: Topic, upto: int, out: list[Effect]) -> None:
         waiting = self.open.get(topic, {})
