@@ -214,14 +214,34 @@ def disk(directory: Path) -> Finding:
 
 
 def reach(url: str) -> Finding:
-    """A TCP connection, nothing more: whether it is the right broker is for its adapter to say."""
+    """A TCP connection or one datagram's answer: whether it is the right broker is for its adapter to say."""
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS.get(parts.scheme)
         if parts.hostname is None or port is None:
             return Finding("network", url, "broken", "not an address: write scheme://host:port")
         started = time.perf_counter()
+        if parts.scheme == "udp":
+            challenge(parts.hostname, port)
+            return Finding("network", url, "ok", f"answered in {(time.perf_counter() - started) * 1000:.1f} ms")
         with socket.create_connection((parts.hostname, port), timeout=3):
             return Finding("network", url, "ok", f"connected in {(time.perf_counter() - started) * 1000:.1f} ms")
     except (OSError, ValueError) as problem:
         return Finding("network", url, "broken", str(problem))
+
+
+def challenge(host: str, port: int) -> None:
+    """Whoever takes part in the broker `udp` answers a datagram without a cookie; raises OSError if nobody does."""
+    from unisono.runtime.udp import CHALLENGE, CONTROL, NO_COOKIE
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(0.2)
+        asking.connect((host, port))
+        for _ in range(15):  # datagrams may be lost
+            asking.send(CONTROL + NO_COOKIE + b"?")
+            try:
+                if asking.recv(64).startswith(CHALLENGE):
+                    return
+            except TimeoutError:
+                continue
+    raise OSError("nobody answers datagrams there")

@@ -61,10 +61,14 @@ async def _ask_all(
 
 def _sequencer_line(report: Report) -> str:
     sequencer = report.counters.get("sequencer", {})
-    return (
+    line = (
         f"{len(report.topics)} topics, {len(report.peers)} connections, "
         f"{sequencer.get('inputs', 0)} inputs in {sequencer.get('commits', 0)} commits"
     )
+    if "datagrams" in report.counters:
+        datagrams = report.counters["datagrams"]
+        line += f", {datagrams.get('sent', 0)} datagrams to {datagrams['peers']} peers"
+    return line
 
 
 def _broker_line(report: Report) -> str:

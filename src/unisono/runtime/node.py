@@ -45,6 +45,7 @@ from unisono.runtime.discovery import Beacon
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.memory import Hub
+from unisono.runtime.ens.udp import UdpEns
 from unisono.runtime.fetching import Fetch, Follow, Locate
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
@@ -353,6 +354,8 @@ class Node:
             counters["overlay"] = self.overlay.report()
         if self._archivist is not None:
             counters["archive"] = _plain(self._archivist.counters)
+        if self.host is not None and isinstance(self.ground.ens, UdpEns):
+            counters["datagrams"] = self.ground.ens.counters
         return edge.Report(
             self.me,
             counters,

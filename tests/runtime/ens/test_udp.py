@@ -13,6 +13,7 @@ from tests.runtime.ens.worlds import PATIENCE_S, Ear, LossyUdpWorld, UdpWorld
 from tests.runtime.test_cluster import free_ports
 from unisono.audit import judge
 from unisono.audit.files import read
+from unisono.cli.doctor import reach
 from unisono.errors import MisuseError, PlanError, TransportError
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, TopicSpec
 from unisono.model.journal import Header, Journal
@@ -140,6 +141,7 @@ def test_a_seed_that_comes_back_at_its_port_is_somebody_else_and_is_heard() -> N
 def test_where_nobody_answers_it_does_not_open() -> None:
     async def main() -> None:
         [port] = free_ports(1)
+        assert reach(f"udp://127.0.0.1:{port}").state == "broken"
         ens = UdpEns(UdpOptions((f"127.0.0.1:{port}",), alone_s=0.1), Ear())
         with pytest.raises(TransportError, match="answers"):
             await ens.open()
@@ -162,11 +164,11 @@ def deployment(drop: float) -> Deployment:
 
 
 @asynccontextmanager
-async def running(plan: Deployment, base: Path) -> AsyncGenerator[None, None]:
+async def running(plan: Deployment, base: Path) -> AsyncGenerator[list[Node], None]:
     nodes = [Node(plan, spec.name, base) for spec in plan.nodes]
     try:
         await asyncio.gather(*(node.start() for node in nodes))
-        yield
+        yield nodes
     finally:
         for node in reversed(nodes):
             await node.stop()
@@ -189,7 +191,7 @@ def test_two_subscribers_agree_on_everything_over_datagrams_that_are_lost(tmp_pa
         plan = deployment(drop=0.2)
         journals = [tmp_path / "one", tmp_path / "two"]
         async with (
-            running(plan, tmp_path),
+            running(plan, tmp_path) as nodes,
             unisono.connect(plan, journal=journals[0], timeout=PATIENCE_S) as one,
             unisono.connect(plan, journal=journals[1], timeout=PATIENCE_S) as two,
             unisono.connect(plan, timeout=PATIENCE_S) as alice,
@@ -205,6 +207,12 @@ def test_two_subscribers_agree_on_everything_over_datagrams_that_are_lost(tmp_pa
             heard = await asyncio.gather(take(first, 120), take(second, 120))
             assert heard[0] == heard[1]
             assert len({*heard[0]}) == 120
+            for node in nodes:
+                datagrams = node.report().counters["datagrams"]
+                assert datagrams["peers"] > 1
+                assert datagrams["dropped on purpose"] > 0
+            while (await asyncio.to_thread(reach, f"udp://{plan.nodes[0].listen}")).state != "ok":
+                pass  # its answers are among what is dropped
             with pytest.raises(PlanError, match="keeps payloads"):
                 one.subscribe("trades", reliability="reliable")
         records = [record for path in journals for file in path.glob("*.jsonl") for record in read(file).records]

@@ -151,8 +151,8 @@ class UdpEns:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Of the socket and of the coded machine, by name."""
-        return {**self._node.counters, **self._node.machine.counters}
+        """Of the socket and of the coded machine, by name; and how many others take part."""
+        return {"peers": len(self._peers.all), **self._node.counters, **self._node.machine.counters}
 
     # -- life
 
