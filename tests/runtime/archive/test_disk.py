@@ -33,7 +33,7 @@ def test_an_archive_whose_disk_was_full_goes_on_behind_a_recorded_gap(tmp_path: 
         assert writer is not None
         writer._disk = FullDisk()
         await publish(session, 6, 2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while archivist._writer in (writer, None) or archivist._stream is None:
                 await asyncio.sleep(0.02)
         await publish(session, 8, 2)

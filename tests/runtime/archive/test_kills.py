@@ -30,7 +30,7 @@ def start_shelf(file: Path) -> subprocess.Popen[bytes]:
 
 async def grown(base: Path, keep: ArchiveSpec, beyond: int) -> int:
     """The last row that is offered, when it is beyond this one."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while (last := await asyncio.to_thread(last_row, base, keep)) <= beyond:
             await asyncio.sleep(0.05)
     return last
@@ -52,7 +52,7 @@ async def kill_and_replay(base: Path, keep: ArchiveSpec, kills: int, seed: int) 
     await hub.start()
     shelf = start_shelf(file)
     try:
-        async with unisono.connect(deployment, timeout=30) as session, session.subscribe("a", "b") as live:
+        async with unisono.connect(deployment, timeout=120) as session, session.subscribe("a", "b") as live:
             stop = asyncio.Event()
             publishing = asyncio.ensure_future(publish_until(session, stop))
             for _ in range(kills):
@@ -91,7 +91,7 @@ async def replayed(session: Session, count: int) -> list[Notification]:
     last = {"a": (count + 1) // 2, "b": count // 2}
     at: dict[str, int] = {}
     found = []
-    async with asyncio.timeout(120), session.subscribe("a", "b", start="earliest") as stream:
+    async with asyncio.timeout(300), session.subscribe("a", "b", start="earliest") as stream:
         async for event in stream:
             if event.stalled is None:
                 found.append(event)

@@ -185,7 +185,7 @@ def test_a_replay_whose_archive_is_away_says_so_and_goes_on_when_it_is_back(tmp_
             await take(stream, 4)
         await nodes[1].stop()
         async with (
-            unisono.connect(deployment, timeout=1) as other,
+            unisono.connect(deployment, timeout=5) as other,
             other.subscribe("a", "b", start="earliest") as stream,
         ):
             (first,) = await take(stream, 1)

@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from unisono.errors import FormatError, TransportError
 from unisono.model.time import Micros
-from unisono.runtime.fenced import FencedError
+from unisono.runtime.fenced import FencedError, Stored
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.replicated import ReplicatedConfig, ReplicatedLog
+from unisono.runtime.replicated import Part, ReplicatedConfig, ReplicatedLog
 from unisono.runtime.wal import Logged
 
 
@@ -20,7 +21,7 @@ def play(directory: Path, story: Callable[[NatsServer, ReplicatedConfig], Awaita
         server = NatsServer(directory, NatsServerConfig(jetstream=True))
         await server.start()
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(120):
                 await story(server, ReplicatedConfig((server.url,), "n", 1, beat_s=0.1, patience_s=0.6))
         finally:
             server.resume()
@@ -62,10 +63,7 @@ def test_an_owner_that_leaves_hands_everything_to_the_next(tmp_path: Path) -> No
 
 def test_an_owner_that_was_taken_for_dead_writes_nothing_more_and_hears_of_it(tmp_path: Path) -> None:
     async def story(server: NatsServer, config: ReplicatedConfig) -> None:
-        slow = structs.replace(config, beat_s=1.5)
-        old, _, _ = await claimed(slow)
-        lost: list[Exception] = []
-        old.on_lost = lost.append
+        old, _, _ = await claimed(structs.replace(config, beat_s=600.0))
         old.commit(logged("a"))
         new, _, inputs = await claimed(config)
         assert [item.message for item in inputs] == ["a"]
@@ -104,12 +102,28 @@ def test_who_waits_does_not_take_over_from_an_owner_that_beats(tmp_path: Path) -
         waiting = ReplicatedLog(config, "toy 1", str)
         claim = asyncio.ensure_future(waiting.claim())
         await asyncio.wait([claim], timeout=3 * config.patience_s)
-        assert not claim.done()
         old.close()  # leaves office: no need to be patient
         await claim
+        # On a machine that has no time for it the owner may have been silent; nothing else is an excuse.
+        before, last = await asyncio.to_thread(waiting._line.wait, newest_two(waiting))
+        released = msgspec.msgpack.decode(before.data, type=Part).kind == "released"
+        assert released or last.at_ns - before.at_ns >= config.patience_s * 1e9
         waiting.close()
 
     play(tmp_path, story)
+
+
+async def newest_two(log: ReplicatedLog) -> tuple[Stored, Stored]:
+    """The claim and what stands before it."""
+    at = (await log._line.state()).first_seq
+    found: list[Stored] = []
+    while (message := await log._line.get(at)) is not None:
+        found.append(message)
+        part = msgspec.msgpack.decode(message.data, type=Part)
+        if (part.kind, part.owner) == ("claimed", log._owner):
+            break
+        at += 1
+    return found[-2], found[-1]
 
 
 def test_an_append_that_was_not_answered_is_taken_once(tmp_path: Path) -> None:
