@@ -8,31 +8,52 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyspark
 import pytest
 
 from tests.runtime.test_cluster import free_ports
 from tests.spark.test_audits import random_trace
+from tests.spark.test_portscan import KEY, Traffic, generate, keep, prepare
 from unisono.audit import examine, read
 from unisono.audit.columns import write_parquet
 from unisono.model.journal import Header
+from unisono.spark.portscan import Rule, Watch
 
 pytestmark = pytest.mark.campaign
 SPARK_HOME = Path(pyspark.__file__).parent
-AUDIT = """
-import sys
+PATIENCE_S = 1800
+ATTEMPTS = 12
+JOB = f"""
+import json, sys
 from pathlib import Path
 import msgspec
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from unisono.spark.audits import report_file
-builder = SparkSession.builder.appName("audit").config("spark.sql.shuffle.partitions", "4")
-if len(sys.argv) > 2:
-    builder = builder.remote(sys.argv[2])
-spark = builder.getOrCreate()
-print("REPORT " + msgspec.json.encode(report_file(spark, Path(sys.argv[1]))).decode())
+from unisono.spark.portscan import blacklist
+journal, archive, out, *remote = sys.argv[1:]
+rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+builder = SparkSession.builder.appName("job").config("spark.sql.shuffle.partitions", "2")
+builder = builder.config("spark.sql.streaming.stateStore.providerClass", rocksdb)
+spark = (builder.remote(remote[0]) if remote else builder).getOrCreate()
+print("REPORT " + msgspec.json.encode(report_file(spark, Path(journal))).decode())
+found = blacklist(spark.readStream.format("unisono").load(archive))
+for attempt in range({ATTEMPTS}):  # on a loaded machine a new Python process may be later than Spark waits
+    writer = found.writeStream.format("parquet").option("path", out + "/found")
+    query = writer.option("checkpointLocation", out + "/checkpoint").trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+        break
+    except StreamingQueryException as error:
+        if "connect back" not in str(error) or attempt == {ATTEMPTS - 1}:
+            raise
+rows = spark.read.parquet(out + "/found").collect()
+print("BLACKLIST " + json.dumps(sorted(name for row in rows for name in json.loads(row.payload)["blacklist"])))
 spark.stop()
 """
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def environment() -> dict[str, str]:
@@ -42,6 +63,9 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": SHORT,
+        "SPARK_DAEMON_MEMORY": "300m",
+        "PYSPARK_SUBMIT_ARGS": f'--driver-java-options "{SHORT}" pyspark-shell',
     }
 
 
@@ -56,7 +80,7 @@ def process(log: Path, *command: str) -> Iterator[None]:
             running.wait(30)
 
 
-def wait_for(what: str, log: Path, patience_s: float = 240) -> None:
+def wait_for(what: str, log: Path, patience_s: float = 600) -> None:
     until = time.monotonic() + patience_s
     while what not in log.read_text():
         if time.monotonic() > until:
@@ -64,24 +88,42 @@ def wait_for(what: str, log: Path, patience_s: float = 240) -> None:
         time.sleep(0.2)
 
 
+class Work(NamedTuple):
+    """What the job is given, and what it must say."""
+
+    script: Path
+    arguments: list[str]
+    verdicts: list[tuple[str, int]]
+    blacklist: list[str]
+
+    def check(self, done: subprocess.CompletedProcess[str]) -> None:
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+        said = dict(
+            line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("REPORT ", "BLACKLIST "))
+        )
+        found = json.loads(said["REPORT"])["verdicts"]
+        assert [(v["judge"], v["violations"]) for v in found] == self.verdicts
+        told = json.loads(said["BLACKLIST"])
+        assert set(told) <= set(self.blacklist)
+        assert len(told) >= len(self.blacklist) - 1, "the last one may wait for the next packet of its bucket"
+
+
 @pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    path = tmp_path / "run.parquet"
-    write_parquet(path, Header(), [record for seed in range(20) for record in random_trace(seed)])
-    return path
+def work(tmp_path: Path) -> Work:
+    script, journal = tmp_path / "job.py", tmp_path / "run.parquet"
+    script.write_text(JOB)
+    write_parquet(journal, Header(), [record for seed in range(20) for record in random_trace(seed)])
+    packets, _ = generate(Traffic(flows=300, scanners=4))
+    watch = Watch(Rule())
+    scanners = [name for packet in keep(prepare(packets, KEY), tmp_path / "archive") for name in watch.see(packet)]
+    verdicts = [(verdict.judge, verdict.violations) for verdict in examine(read(journal)).verdicts]
+    return Work(script, [str(journal), str(tmp_path / "archive"), str(tmp_path)], verdicts, scanners)
 
 
-def check(output: str, journal: Path) -> None:
-    (line,) = [line for line in output.splitlines() if line.startswith("REPORT ")]
-    found = json.loads(line.removeprefix("REPORT "))["verdicts"]
-    expected = examine(read(journal)).verdicts
-    assert [(v["judge"], v["violations"]) for v in found] == [(v.judge, v.violations) for v in expected]
-
-
-def test_a_cluster_of_a_master_and_two_workers_audits_through_spark_submit(journal: Path, tmp_path: Path) -> None:
+def test_a_master_and_two_workers_run_the_audit_and_the_case_study_through_spark_submit(
+    work: Work, tmp_path: Path
+) -> None:
     (port,) = free_ports(1)
-    script = tmp_path / "audit.py"
-    script.write_text(AUDIT)
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     with ExitStack() as stack:
         master = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
@@ -96,24 +138,30 @@ def test_a_cluster_of_a_master_and_two_workers_audits_through_spark_submit(journ
         for number in (1, 2):
             wait_for("Successfully registered with master", tmp_path / f"worker{number}.log")
         submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", f"spark://127.0.0.1:{port}"]
+        submit += ["--driver-java-options", SHORT, "--conf", f"spark.executor.extraJavaOptions={SHORT}"]
         submit += ["--conf", "spark.executor.memory=600m", "--conf", "spark.driver.host=127.0.0.1"]
-        done = subprocess.run(
-            [*submit, str(script), str(journal)], env=environment(), capture_output=True, text=True, timeout=900
+        work.check(
+            subprocess.run(
+                [*submit, str(work.script), *work.arguments],
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
         )
-        assert done.returncode == 0, done.stderr[-2000:]
-        check(done.stdout, journal)
-        assert "Executor app-" in (tmp_path / "worker1.log").read_text() + (tmp_path / "worker2.log").read_text()
+        for number in (1, 2):
+            assert "Executor app-" in (tmp_path / f"worker{number}.log").read_text(), "both worked"
 
 
-def test_the_same_runs_over_spark_connect(journal: Path, tmp_path: Path) -> None:
-    script = tmp_path / "audit.py"
-    script.write_text(AUDIT)
-    done = subprocess.run(
-        [sys.executable, str(script), str(journal), "local[2]"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=900,
+def test_the_same_runs_over_spark_connect(work: Work) -> None:
+    work.check(
+        subprocess.run(
+            [sys.executable, str(work.script), *work.arguments, "local[2]"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    check(done.stdout, journal)

@@ -1,9 +1,10 @@
 """What an archive says, as data frames of the source `unisono`: events, what is missing, and a journal to be judged."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from unisono.archive.headers import GAP
+from unisono.spark.streams import summed
 
 JOURNAL = ("topic", "number", "publisher", "publisher_seq", "published_us", "delivered_us", "deadline_us")
 
@@ -38,3 +39,27 @@ def deliveries(rows: DataFrame, subscriber: str = "archive") -> DataFrame:
         F.col("seq").alias("position"),
         *JOURNAL,
     )
+
+
+def against_order(journal: DataFrame, rows: DataFrame) -> DataFrame:
+    """`judge, violations, witness`: notifications that came after one that stands later in the archive; lazily.
+
+    Nothing found means that one order, the archive's, explains all streams: then they agree pairwise and globally. It
+    is native Spark without an action, so it also runs where `audits.audit` can not, as in a declarative pipeline.
+    """
+    places = rows.select(F.concat_ws(":", "publisher", "publisher_seq").alias("event"), F.col("seq").alias("place"))
+    earlier = (
+        Window.partitionBy("subscriber")
+        .orderBy("position")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
+    )
+    broken = (
+        journal.join(places, "event")
+        .withColumn("latest", F.max(F.struct("place", "event")).over(earlier))
+        .where("latest.place > place")
+    )
+    witness = F.format_string(
+        "%s was notified of %s after %s, which stands later in the archive (%d, %d)",
+        *("subscriber", "event", "latest.event", "place", "latest.place"),
+    )
+    return summed("archive-order", broken, F.lit(1), witness)

@@ -16,8 +16,9 @@ from unisono.audit import JUDGES as PYTHON_JUDGES
 from unisono.audit import Report, Verdict, scan
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import Header
-from unisono.spark.order import INVERTED, MOVED, ORDER_JUDGES, disorder, disorder_by_judge, one_row_each
-from unisono.spark.streams import JUDGES, applicable, deliveries, metrics
+from unisono.spark.islands import with_reference
+from unisono.spark.order import INVERTED, MOVED, ORDER_JUDGES, disorder_by_judge, disorder_of, one_row_each
+from unisono.spark.streams import JUDGES, Known, applicable, metrics
 
 NAMES = ("string", "bigint", "int", "smallint", "tinyint")
 NUMBERS = ("bigint", "int", "smallint", "tinyint")
@@ -97,7 +98,8 @@ def audit(journal: DataFrame) -> DataFrame:
     """
     rows = prepare(journal)
     names = applicable(rows)
-    found = [disorder_by_judge(deliveries(rows)), *(JUDGES[name][0](rows) for name in names)]
+    known = Known.of(rows)
+    found = [disorder_by_judge(known.streams), *(JUDGES[name][0](rows, known) for name in names)]
     return one_row_each(reduce(DataFrame.unionAll, found), [*ORDER_JUDGES, *names])
 
 
@@ -112,8 +114,12 @@ def report(journal: DataFrame) -> Report:
 
 def _report(rows: DataFrame) -> Report:
     names = applicable(rows)
-    streams = deliveries(rows)
-    per_island = disorder(streams).collect()
+    known = Known.looked_up(rows)
+    placed = with_reference(known.streams).persist()
+    try:
+        per_island = disorder_of(placed).collect()
+    finally:
+        placed.unpersist()
     found = {name: Verdict(name, holds=True) for name in (*ORDER_JUDGES, *names)}
     for name in ORDER_JUDGES:
         mine = [row for row in per_island if row.judge == name]
@@ -121,7 +127,7 @@ def _report(rows: DataFrame) -> Report:
             witness = min((row.witness for row in mine), key=lambda text: (len(text), text))
             found[name] = Verdict(name, False, sum(row.violations for row in mine), witness)
     if names:
-        for row in reduce(DataFrame.unionAll, [JUDGES[name][0](rows) for name in names]).collect():
+        for row in reduce(DataFrame.unionAll, [JUDGES[name][0](rows, known) for name in names]).collect():
             found[row.judge] = Verdict(row.judge, False, row.violations, row.witness)
     counted = metrics(rows).collect()[0].asDict()
     merits: dict[str, float] = {
@@ -136,7 +142,7 @@ def _report(rows: DataFrame) -> Report:
         if row.judge == MOVED:
             moved[row.subscriber] = moved.get(row.subscriber, 0) + row.violations
     if moved:
-        sizes = {row.subscriber: row["count"] for row in streams.groupBy("subscriber").count().collect()}
+        sizes = {row.subscriber: row["count"] for row in known.streams.groupBy("subscriber").count().collect()}
         degrees = [1 - moved.get(subscriber, 0) / size**2 for subscriber, size in sizes.items()]
         merits["ordering_degree"] = round(sum(degrees) / len(degrees), 6)
     if counted.get("timed"):

@@ -31,7 +31,7 @@ def with_reference(deliveries: DataFrame) -> DataFrame:
     own = deliveries.join(streams, "subscriber").withColumn(
         "place", (F.col("position") - F.col("_first")) / F.col("_size")
     )
-    return own.drop("_size", "_first").join(places.localCheckpoint(), "event")
+    return own.select("subscriber", "event", "position", "place").join(places.localCheckpoint(), "event")
 
 
 def find_islands(placed: DataFrame) -> pa.Table:

@@ -70,7 +70,11 @@ def disorder(deliveries: DataFrame) -> DataFrame:
 
     `deliveries` has the columns `subscriber`, `event`, `position` (more make the cut into islands finer).
     """
-    placed = with_reference(deliveries)
+    return disorder_of(with_reference(deliveries))
+
+
+def disorder_of(placed: DataFrame) -> DataFrame:
+    """The same of deliveries that have their places; they are read twice, so persist them where there is room."""
     return tag(placed, find_islands(placed)).groupBy("island").applyInArrow(judge_island, FOUND)
 
 

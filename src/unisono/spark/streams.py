@@ -5,6 +5,7 @@ The meaning of every judge, and the unit of its violations, are those of `unison
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -17,9 +18,14 @@ def notifications(journal: DataFrame) -> DataFrame:
     return journal.where("kind IN ('deliver', 'tag')") if "kind" in journal.columns else journal
 
 
+def untagged(journal: DataFrame) -> DataFrame:
+    """Notifications in order, as they came."""
+    return journal.where("kind = 'deliver'") if "kind" in journal.columns else journal
+
+
 def deliveries(journal: DataFrame) -> DataFrame:
     """Untagged notifications, each event at its first position only: the streams that order is promised for."""
-    rows = journal.where("kind = 'deliver'") if "kind" in journal.columns else journal
+    rows = untagged(journal)
     place = Window.partitionBy("subscriber", "event").orderBy("position")
     return rows.withColumn("_nth", F.row_number().over(place)).where("_nth = 1").drop("_nth")
 
@@ -30,7 +36,30 @@ def summed(judge: str, broken: DataFrame, violations: Column, witness: Column) -
     return found.where("violations > 0").select(F.lit(judge).alias("judge"), "violations", "witness")
 
 
-def fifo(journal: DataFrame) -> DataFrame:
+def repeats(journal: DataFrame) -> DataFrame:
+    """`subscriber, event, n`: events that somebody was notified of more than once."""
+    return notifications(journal).groupBy("subscriber", "event").agg(F.count("*").alias("n")).where("n > 1")
+
+
+class Known(NamedTuple):
+    """What several judges need and would compute each for itself: the streams, and what repeats in the journal."""
+
+    streams: DataFrame
+    repeats: DataFrame
+
+    @classmethod
+    def of(cls, journal: DataFrame) -> "Known":
+        """Without a look at the data."""
+        return cls(deliveries(journal), repeats(journal))
+
+    @classmethod
+    def looked_up(cls, journal: DataFrame) -> "Known":
+        """Counts first: where nothing repeats, the streams need no sort to be told from the journal."""
+        found = repeats(journal).localCheckpoint()
+        return cls(untagged(journal) if found.isEmpty() else deliveries(journal), found)
+
+
+def fifo(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Notifications that came after a later event of the same publisher."""
     earlier = (
         Window.partitionBy("subscriber", "publisher")
@@ -39,8 +68,8 @@ def fifo(journal: DataFrame) -> DataFrame:
     )
     latest = F.max(F.struct("publisher_seq", "event", "position")).over(earlier)
     broken = (
-        deliveries(journal)
-        .where("publisher IS NOT NULL AND publisher_seq IS NOT NULL")
+        (known or Known.of(journal))
+        .streams.where("publisher IS NOT NULL AND publisher_seq IS NOT NULL")
         .withColumn("latest", latest)
         .where("latest.publisher_seq > publisher_seq")
     )
@@ -59,18 +88,15 @@ def fifo(journal: DataFrame) -> DataFrame:
     return summed("fifo", broken, F.lit(1), witness)
 
 
-def exactly_once(journal: DataFrame) -> DataFrame:
+def exactly_once(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Surplus notifications of an event, and positions given to a second event."""
-    told = notifications(journal)
-    repeats = told.groupBy("subscriber", "event").agg(F.count("*").alias("n"), F.min("position").alias("position"))
-    repeated = repeats.where("n > 1").select(
+    known = known or Known.of(journal)
+    repeated = known.repeats.select(
         (F.col("n") - 1).alias("surplus"),
         F.format_string("%s %d times at %s", "event", "n", "subscriber").alias("witness"),
     )
-    positions = (
-        deliveries(journal)
-        .groupBy("subscriber", "position")
-        .agg(F.count("*").alias("n"), F.min("event").alias("one"), F.max("event").alias("other"))
+    positions = known.streams.groupBy("subscriber", "position").agg(
+        F.count("*").alias("n"), F.min("event").alias("one"), F.max("event").alias("other")
     )
     shared = positions.where("n > 1").select(
         (F.col("n") - 1).alias("surplus"),
@@ -81,7 +107,7 @@ def exactly_once(journal: DataFrame) -> DataFrame:
     return summed("exactly-once", repeated.unionAll(shared), F.col("surplus"), F.col("witness"))
 
 
-def deadline(journal: DataFrame) -> DataFrame:
+def deadline(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Notifications after their deadline."""
     late = notifications(journal).where("delivered_us > deadline_us")
     witness = F.format_string(
@@ -95,13 +121,13 @@ def deadline(journal: DataFrame) -> DataFrame:
     return summed("deadline", late, F.lit(1), witness)
 
 
-def causal(journal: DataFrame) -> DataFrame:
+def causal(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Notifications that came before one of their causes, by sparse clocks: a sort over deliveries and clock entries.
 
     Event m with clock {x: n} came too early at a subscriber if an event of publisher x with a sequence up to n was
     notified there later. So entries and events meet in one window per (subscriber, x), read from the end.
     """
-    rows = deliveries(journal)
+    rows = (known or Known.of(journal)).streams
     needs = rows.select("subscriber", "position", "event", F.explode("clock").alias("x", "need")).withColumn(
         "have", F.lit(None).cast("bigint")
     )
@@ -133,7 +159,7 @@ def causal(journal: DataFrame) -> DataFrame:
     return summed("causal", broken, F.lit(1), witness)
 
 
-def complete(journal: DataFrame) -> DataFrame:
+def complete(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Events of a line (a topic's numbers, or a publisher's on it) that others had and this subscriber had not.
 
     Owed is what lies between the first and the last number the subscriber was notified of. Counting needs no product:
@@ -150,8 +176,8 @@ def complete(journal: DataFrame) -> DataFrame:
         F.struct("topic", F.when(number.isNotNull(), "").otherwise(publisher).alias("publisher")).alias("line"),
         F.coalesce(number, F.col("publisher_seq") if by_publisher else absent).alias("n"),
     ).where("n IS NOT NULL AND line.topic IS NOT NULL AND line.publisher IS NOT NULL")
-    known = lines.groupBy("line", "n").agg(F.min("event").alias("event"))
-    ranked = known.withColumn("rank", F.row_number().over(Window.partitionBy("line").orderBy("n")))
+    numbered = lines.groupBy("line", "n").agg(F.min("event").alias("event"))
+    ranked = numbered.withColumn("rank", F.row_number().over(Window.partitionBy("line").orderBy("n")))
     own = lines.select("subscriber", "line", "n").distinct().join(ranked, ["line", "n"])
     before = Window.partitionBy("subscriber", "line").orderBy("rank")
     holes = own.withColumn("missing", F.col("rank") - F.lag("rank").over(before) - 1).where("missing > 0")
@@ -161,7 +187,7 @@ def complete(journal: DataFrame) -> DataFrame:
     return summed("complete", holes, F.col("missing"), witness)
 
 
-JUDGES: Mapping[str, tuple[Callable[[DataFrame], DataFrame], tuple[tuple[str, ...], ...]]] = {
+JUDGES: Mapping[str, tuple[Callable[[DataFrame, Known | None], DataFrame], tuple[tuple[str, ...], ...]]] = {
     # name: the judge, and the columns it needs (any one of the sets)
     "fifo": (fifo, (("publisher", "publisher_seq"),)),
     "causal": (causal, (("publisher", "publisher_seq", "clock"),)),
@@ -186,8 +212,6 @@ def metrics(journal: DataFrame) -> DataFrame:
     is_tag = F.col("kind") == "tag" if "kind" in journal.columns else F.lit(False)
     wanted = [
         F.count("*").alias("deliveries"),
-        F.count_distinct("subscriber").alias("subscribers"),
-        F.count_distinct(F.when(~is_tag, F.col("event"))).alias("events"),
         F.coalesce(F.sum(is_tag.cast("bigint")), F.lit(0)).alias("tagged"),
     ]
     if {"published_us", "delivered_us"} <= set(told.columns):
@@ -198,4 +222,7 @@ def metrics(journal: DataFrame) -> DataFrame:
             F.percentile_approx(latency, 0.5, 100_000).alias("latency_p50_us"),
             F.percentile_approx(latency, 0.99, 100_000).alias("latency_p99_us"),
         ]
-    return told.agg(*wanted)
+    # Each distinct count by itself: together Spark would multiply the rows, or carry the percentiles per event.
+    subscribers = told.agg(F.count_distinct("subscriber").alias("subscribers"))
+    events = untagged(journal).agg(F.count_distinct("event").alias("events"))
+    return told.agg(*wanted).crossJoin(subscribers).crossJoin(events)
