@@ -57,7 +57,7 @@ def test_the_example_ingests_what_is_new_and_judges_it(tmp_path: Path) -> None:
     fill(archive, 1, 100)
     journal(journals / "ann.parquet", list(range(10, 90)))
     text = (EXAMPLE / "spark-pipeline.yml").read_text()
-    text = text.replace("file:///tmp/unisono-pipeline", f"file://{tmp_path}/storage")
+    text = text.replace("file:///var/lib/unisono/pipeline", f"file://{tmp_path}/storage")
     text = text.replace("data/hub/archive", str(archive)).replace(": journals", f": {journals}")
     spec.write_text(text)
     (tmp_path / "transformations").symlink_to(EXAMPLE / "transformations")
