@@ -13,18 +13,20 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from unisono.errors import PeerError
+from unisono.errors import PeerError, UnisonoError
 from unisono.machine import Send
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Taken, Wanted
+from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Mark, Pieces, Stamps, Taken, Void, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.desk import Desk
-from unisono.runtime.frames import Codec, Letter
+from unisono.runtime.dialect import ATTRIBUTES, TICKET, from_item, to_item
+from unisono.runtime.ens.adapter import Item
+from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, Rejected, decode_hello, encode_frame
 from unisono.runtime.homes import slot
-from unisono.structures.sessions import Sessions
+from unisono.structures.sessions import Frame, Sessions
 
 CLIENTS = [t for t in get_args(edge.Logged) if isinstance(t, type) and t in get_args(edge.ToNode)]
 """What a client may send and the machine gets; the rest is answered by the process."""
@@ -123,31 +125,82 @@ def test_a_million_damaged_frames_are_typed_refusals(seed: int) -> None:
     mangle(seed, 20_000)
 
 
-def mangle(seed: int, count: int) -> None:
-    dice = random.Random(seed)
+def samples(dice: random.Random) -> list[bytes]:
+    """Whole frames of every kind of message that a connection may carry, alone and inside a session's frame."""
     codec = Codec(edge.Letters)
-    kinds = [t for t in get_args(edge.Letters) if isinstance(t, type) and t.__name__ not in ("Frame", "Directory")]
-    samples = []
-    for kind in kinds * 5:
-        letters = [Letter(Address("n"), invent(dice, kind))]
+    kinds = [kind for kind in get_args(edge.Letters) if isinstance(kind, type) and not issubclass(kind, Frame)]
+    found = [encode_frame(Hello("client", (Address("c1"),), token="t")), encode_frame(Rejected("no"))]
+    for kind in kinds * 5 + list(get_args(edge.NodeMessage)) * 5:
         try:
-            encoded = msgspec.msgpack.encode(letters)
-        except OverflowError:
+            message = invent(dice, kind)
+            if kind in get_args(edge.NodeMessage):
+                message = Frame(Address("hub"), dice.randrange(5), message)
+            frame = encode_frame([Letter(Address("n"), message)])
+        except (OverflowError, UnisonoError):  # a number that no wire carries, or a value that refuses to exist
             continue
-        assert codec.decode(encoded) == letters
-        samples.append(encoded)
+        assert codec.decode(frame[4:]) == [Letter(Address("n"), message)]
+        found.append(frame)
+    return found
+
+
+def damage(dice: random.Random, whole: bytes) -> bytes:
+    data = bytearray(whole)
+    for _ in range(dice.randrange(1, 4)):
+        at = dice.randrange(len(data) + 1)
+        match dice.randrange(4):
+            case 0 if at < len(data):
+                data[at] = dice.randrange(256)
+            case 1:
+                del data[at : at + dice.randrange(1, 5)]
+            case 2:
+                data[:4] = (len(data) - 4).to_bytes(4, "big")  # the length is right again: the body has to be read
+            case _:
+                data[at:at] = dice.randbytes(dice.randrange(1, 5))
+    return bytes(data)
+
+
+def mangle(seed: int, count: int) -> None:
+    """Damaged frames, one behind the other and cut anywhere, end in messages or in a PeerError, and are not kept."""
+    dice = random.Random(seed)
+    codec, longest = Codec(edge.Letters), 4096
+    good = [frame for frame in samples(dice) if len(frame) < longest]
+    reader = FrameReader(longest)
     for _ in range(count):
-        body = bytearray(dice.choice(samples))
-        for _ in range(dice.randrange(1, 4)):
-            at = dice.randrange(len(body))
-            match dice.randrange(3):
-                case 0:
-                    body[at] = dice.randrange(256)
-                case 1:
-                    del body[at : at + dice.randrange(1, 5)]
-                case _:
-                    body[at:at] = dice.randbytes(dice.randrange(1, 5))
-            if not body:
-                break
-        with contextlib.suppress(PeerError):
-            codec.decode(bytes(body))
+        data = damage(dice, dice.choice(good))
+        cut = dice.randrange(len(data) + 1)
+        try:
+            for body in [*reader.feed(data[:cut]), *reader.feed(data[cut:])]:
+                (codec.decode if dice.random() < 0.9 else decode_hello)(body)
+        except PeerError:
+            reader = FrameReader(longest)  # its connection is closed
+        assert len(reader._rest) <= longest + 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_items_of_a_broker_are_typed_refusals(seed: int) -> None:
+    scramble(seed, 2_000)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_damaged_items_of_a_broker_are_typed_refusals(seed: int) -> None:
+    scramble(seed, 20_000)
+
+
+def scramble(seed: int, count: int) -> None:
+    """Stamps, marks and voids as anybody may publish them where the broker does not tell nodes from clients."""
+    dice = random.Random(seed)
+    items = []
+    for kind in [Stamps, Pieces, Void, Mark] * 10:
+        with contextlib.suppress(OverflowError):
+            items.append(to_item("a", invent(dice, kind), True))
+    for _ in range(count):
+        item = dice.choice(items)
+        headers = {
+            TICKET: dice.choice(["", "[1,2,{}]", "[1]", "{"]),
+            ATTRIBUTES: dice.choice(["", "{}", '{"a":1}', "["]),
+        }
+        plain = Item("a", item.payload, "c1/p", dice.choice([0, 1, -1, 2**62]), False, headers)
+        for each in (Item("a", damage(dice, item.payload), control=True), plain):
+            with contextlib.suppress(PeerError):
+                from_item(each)
