@@ -5,13 +5,24 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from msgspec import structs
 
 import unisono
 from tests.runtime.test_session import take
-from unisono.model.deployment import BrokerSpec, Deployment, Foreign, NodeSpec, Region, Security, TopicSpec
+from unisono.model.deployment import (
+    BrokerKind,
+    BrokerSpec,
+    Deployment,
+    Foreign,
+    NodeSpec,
+    Region,
+    Security,
+    Sequencing,
+    TopicSpec,
+)
 from unisono.runtime.brokers import embedded_endpoint, nearest_first
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.ens.embedded import EmbeddedEns
@@ -234,6 +245,35 @@ def test_events_of_strangers_are_tagged_refused_or_adopted(
             assert seen == (expected[1:] if foreign == "adopt" else expected)
             assert heard[-1].data == "ours"
             await stranger.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("mode", ["stamp", "ticket"])
+@pytest.mark.parametrize("kind", ["embedded", "nats", "jetstream"])
+def test_attributes_travel_beside_the_payload(
+    tmp_path: Path, mode: Literal["stamp", "ticket"], kind: BrokerKind
+) -> None:
+    async def run() -> None:
+        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True))
+        deployment = structs.replace(star(data=False), sequencing=Sequencing(mode=mode))
+        if kind != "embedded":
+            await server.start()
+            deployment = structs.replace(deployment, broker=BrokerSpec(kind, (server.url,)))
+        try:
+            async with (
+                asyncio.timeout(60),
+                running(deployment, tmp_path),
+                unisono.connect(url(deployment, "east"), timeout=30) as session,
+                session.subscribe("trades", "quotes") as stream,
+            ):
+                attributes = {"key": "ÎBM \n", "px": 101.2, "urgent": True}
+                assert isinstance(await session.publish("trades", b"\0\xff", attributes), unisono.Accepted)
+                assert isinstance(await session.publish("trades", b"plain"), unisono.Accepted)
+                heard = [(event.payload, event.attributes) for event in await take(stream, 2)]
+                assert heard == [(b"\0\xff", attributes), (b"plain", {})]
+        finally:
+            server.kill()
 
     asyncio.run(run())
 

@@ -11,6 +11,7 @@ import pytest
 
 import unisono
 from unisono.machine import Accepted
+from unisono.runtime.position import decode_position
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Notification, Stream
 
@@ -175,16 +176,28 @@ def test_a_slow_subscriber_is_told_what_it_missed() -> None:
     play(story)
 
 
-def test_latest_only_keeps_the_newest_of_each_topic() -> None:
+async def delivered(stream: Stream, numbers: dict[str, int]) -> None:
+    """Returns when these numbers of its topics have been delivered."""
+    while decode_position(stream.position()) != numbers:
+        await asyncio.sleep(0.002)
+
+
+def test_latest_only_keeps_the_newest_of_each_topic_and_key() -> None:
     async def story(session: Session) -> None:
-        async with session.subscribe("a", "b", latest_only=True) as stream:
+        async with session.subscribe("a", "b", latest_only=True, buffer=6) as stream:
             for number in range(10):
-                await session.publish("a", number)
+                await session.publish("a", number, {"key": "odd" if number % 2 else "even"})
                 await session.publish("b", number)
-            async with asyncio.timeout(10):
-                while [n.number for n in stream._waiting] != [10, 10]:
-                    await asyncio.sleep(0.002)
-            assert [event.data for event in await take(stream, 2)] == [9, 9]
+            await delivered(stream, {"a": 10, "b": 10})
+            assert [(event.topic, event.data) for event in await take(stream, 3)] == [("a", 8), ("a", 9), ("b", 9)]
+            await session.publish("a", 10, {"key": "even"})
+            assert [event.data for event in await take(stream, 1)] == [10]
+            for number in range(5):
+                await session.publish("b", number)
+            await delivered(stream, {"a": 11, "b": 15})
+            async for batch in stream.batches():
+                assert [event.data for event in batch] == [4]
+                break
 
     play(story)
 

@@ -16,8 +16,8 @@ from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Payload
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.frames import UNREADABLE
 
-ATTRIBUTES = "unisono-attributes"
-TICKET = "unisono-ticket"
+ATTRIBUTES = "event-attributes"
+TICKET = "event-ticket"
 
 NO_ATTRIBUTES: dict[str, Scalar] = {}
 """Shared by all events that have none; events are frozen, and so is this by agreement."""

@@ -26,7 +26,7 @@ from unisono.machine import (
     Unsubscribe,
     one_by_one,
 )
-from unisono.model.event import Event
+from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, EventId, Topic, event_id
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
@@ -135,6 +135,29 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
         return f"Notification({self.topic} {self.number}: {what!r:.60})"
 
 
+class Latest:
+    """The newest event that waits, per topic and key: the attribute `key`, if it has one. Older ones are left out when
+    their turn comes, so that nothing is searched for."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, Scalar | None], Notification] = {}
+
+    def add(self, notification: Notification) -> None:
+        self._newest[self._key(notification)] = notification
+
+    def is_kept(self, notification: Notification) -> bool:
+        return notification.event is None or self._newest.get(self._key(notification)) is notification
+
+    def take(self, notification: Notification) -> Notification | None:
+        if not self.is_kept(notification):
+            return None
+        return self._newest.pop(self._key(notification))
+
+    def _key(self, notification: Notification) -> tuple[str, Scalar | None]:
+        assert notification.event is not None
+        return notification.topic, notification.event.attributes.get("key")
+
+
 class Stream:
     """A subscription. Use `async with session.subscribe(...) as stream:` and iterate."""
 
@@ -170,7 +193,8 @@ class Stream:
         self.membership: Membership | None = None
         self._replay: Replay | None = None
         self._session, self._start = session, start
-        self._decode, self._name, self._latest_only = decode, name, latest_only
+        self._decode, self._name = decode, name
+        self._latest = Latest() if latest_only else None
         self._waiting: deque[Notification] = deque()
         self._dropped: dict[str, Notification] = {}
         self._reader: asyncio.Future[None] | None = None
@@ -200,7 +224,13 @@ class Stream:
         return self
 
     async def __anext__(self) -> Notification:
-        while not self._waiting and not self._dropped:
+        while True:
+            if self._dropped:
+                return self._dropped.pop(next(iter(self._dropped)))
+            while self._waiting:
+                notification = self._take()
+                if notification is not None:
+                    return notification
             if self._closed is not None:
                 raise self._closed
             if self._is_over:
@@ -210,11 +240,14 @@ class Stream:
                 await self._reader
             finally:
                 self._reader = None
-        if self._dropped:
-            return self._dropped.pop(next(iter(self._dropped)))
+
+    def _take(self) -> Notification | None:
+        """The oldest that waits; None if a newer one of its key has come."""
         notification = self._waiting.popleft()
         if self._pausing:
             self._let_in()
+        if self._latest is not None and notification.event is not None:
+            return self._latest.take(notification)
         return notification
 
     async def batches(self, count_max: int = 1000) -> AsyncIterator[list[Notification]]:
@@ -222,7 +255,9 @@ class Stream:
         async for first in self:
             batch = [first]
             while self._waiting and len(batch) < count_max:
-                batch.append(self._waiting.popleft())
+                notification = self._take() if self._latest is not None else self._waiting.popleft()
+                if notification is not None:
+                    batch.append(notification)
             if self._pausing:
                 self._let_in()
             yield batch
@@ -582,9 +617,11 @@ class Stream:
 
     def _push(self, notification: Notification) -> None:
         waiting = self._waiting
-        if self._latest_only and notification.gap is None:
-            for older in [n for n in waiting if n.topic == notification.topic and n.gap is None]:
-                waiting.remove(older)
+        if self._latest is not None:
+            if notification.event is not None:
+                self._latest.add(notification)
+            if len(waiting) >= self.promise.buffer_events_max:
+                waiting = self._waiting = deque(filter(self._latest.is_kept, waiting))
         if len(waiting) >= self.promise.buffer_events_max:
             if self.promise.reliability == "reliable":
                 if not self._pausing:
