@@ -10,6 +10,7 @@ import pydantic
 import pytest
 
 import unisono
+import unisono.testing
 from unisono.machine import Accepted
 from unisono.runtime.position import decode_position
 from unisono.runtime.session import Session
@@ -266,3 +267,30 @@ def test_sessions_of_one_name_meet_and_others_do_not() -> None:
 def test_all_names_of_the_package_are_there() -> None:
     for name in unisono.__all__:
         assert getattr(unisono, name) is not None
+
+
+def test_a_stalled_topic_may_be_told_out_of_order_and_is_told_once() -> None:
+    async def run() -> None:
+        async with (
+            asyncio.timeout(60),
+            unisono.testing.deployment() as world,
+            world.connect() as session,
+            session.subscribe("a", deadline="100ms", on_stall="tag") as tagging,
+            session.subscribe("a", deadline="100ms") as waiting,
+        ):
+            await session.publish("a", 1)
+            world.take_home_away()
+            asked = [asyncio.ensure_future(session.publish("a", number)) for number in (2, 3)]
+            first, stalled, *late = await take(tagging, 4)
+            assert (first.data, first.late) == (1, False)
+            assert stalled.stalled is not None
+            assert [(event.data, event.late) for event in late] == [(2, True), (3, True)]
+            world.bring_home_back()
+            assert [type(outcome) for outcome in await asyncio.gather(*asked)] == [Accepted, Accepted]
+            await session.publish("a", 4)
+            (event,) = await take(tagging, 1)
+            assert (event.data, event.number, event.late) == (4, 4, False)
+            heard = [event for event in await take(waiting, 5) if event.stalled is None]
+            assert [(event.data, event.late) for event in heard] == [(n, False) for n in (1, 2, 3, 4)]
+
+    asyncio.run(run())

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from msgspec import Struct, structs
 
@@ -50,7 +50,7 @@ from unisono.runtime.position import numbers_of
 from unisono.runtime.publish import Outbox, Outcome, Publisher
 from unisono.runtime.replay import ArchiveClient
 from unisono.runtime.security import client_context
-from unisono.runtime.stream import Stream, check_interests
+from unisono.runtime.stream import OnStall, Stream, check_interests
 from unisono.runtime.unordered import Unordered, hears_unordered
 
 logger = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class Session:
         deadline: str | None = None,
         start: str = "latest",
         reliability: Reliability = "best-effort",
-        on_stall: str = "wait",
+        on_stall: OnStall = "wait",
         type: Any = None,
         name: str | None = None,
         buffer: int = 65_536,
@@ -231,8 +231,8 @@ class Session:
         check_interests(topics)
         for text in topics:
             check_interest(text)
-        if on_stall != "wait":
-            raise MisuseError(f"on_stall {on_stall!r} is not built: a stalled topic waits, and says so")
+        if on_stall not in get_args(OnStall):
+            raise MisuseError(f"on_stall is one of {', '.join(get_args(OnStall))}, not {on_stall!r}")
         promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
         wanted = parse_where(where)
         choose(promise, self._ground_traits(), start, group, parallel, content=where is not None)
@@ -242,6 +242,7 @@ class Session:
         if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
             start = kept
         stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only, wanted)
+        stream.tags_stalled = on_stall == "tag"
         stream.archive = self.archive if order != "fifo" else None
         stream.starts_in_past = start != "latest" and stream.archive is not None
         if group is not None:
@@ -533,7 +534,7 @@ class Session:
         deadline = stream.promise.deadline_us
         if stream.promise.order == "fifo":
             return FifoMachine(stream.sid, FifoConfig() if deadline is None else FifoConfig(deadline_us=deadline))
-        config = self._sequencing
+        config = structs.replace(self._sequencing, tag_stalled=stream.tags_stalled)
         if deadline is not None:
             ask = min(config.ask_us, Micros(max(deadline // 4, 1000)))
             config = structs.replace(config, payload_wait_us=deadline, stall_us=deadline, ask_us=ask)

@@ -26,7 +26,7 @@ from unisono.machine import (
     Unsubscribe,
     one_by_one,
 )
-from unisono.model.event import Event, Scalar
+from unisono.model.event import Event
 from unisono.model.ids import Address, EventId, Topic, event_id
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
@@ -36,6 +36,7 @@ from unisono.model.time import Micros
 from unisono.runtime.content import content_of, note_of, parse_where
 from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
+from unisono.runtime.latest import Latest
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
 from unisono.runtime.replay import ArchiveClient, Replay
@@ -43,7 +44,8 @@ from unisono.runtime.replay import ArchiveClient, Replay
 if TYPE_CHECKING:
     from unisono.runtime.session import SessionConfig
 
-OnStall = Literal["wait"]
+OnStall = Literal["wait", "tag"]
+"""What a topic does whose home, or the way there, is away: hold everything back, or tell it marked as out of order."""
 
 
 class StreamOwner(Protocol):
@@ -135,29 +137,6 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
         return f"Notification({self.topic} {self.number}: {what!r:.60})"
 
 
-class Latest:
-    """The newest event that waits, per topic and key: the attribute `key`, if it has one. Older ones are left out when
-    their turn comes, so that nothing is searched for."""
-
-    def __init__(self) -> None:
-        self._newest: dict[tuple[str, Scalar | None], Notification] = {}
-
-    def add(self, notification: Notification) -> None:
-        self._newest[self._key(notification)] = notification
-
-    def is_kept(self, notification: Notification) -> bool:
-        return notification.event is None or self._newest.get(self._key(notification)) is notification
-
-    def take(self, notification: Notification) -> Notification | None:
-        if not self.is_kept(notification):
-            return None
-        return self._newest.pop(self._key(notification))
-
-    def _key(self, notification: Notification) -> tuple[str, Scalar | None]:
-        assert notification.event is not None
-        return notification.topic, notification.event.attributes.get("key")
-
-
 class Stream:
     """A subscription. Use `async with session.subscribe(...) as stream:` and iterate."""
 
@@ -189,6 +168,7 @@ class Stream:
         """With it a reliable stream has its holes filled."""
         self.starts_in_past = False
         """Behind the start position, or at the beginning, as far as the archive reaches."""
+        self.tags_stalled = False
         self.on_joined: Callable[[], None] | None = None
         self.membership: Membership | None = None
         self._replay: Replay | None = None

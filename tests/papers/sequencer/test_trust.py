@@ -6,6 +6,7 @@ import pytest
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.groups import SequencingGroup
 from unisono.protocols.sequencer.messages import Ask, Collect, Creates, Install, Published, Update, Wanted, sender
 from unisono.protocols.sequencer.node import TopicManager
 
@@ -108,3 +109,12 @@ def test_proofs_survive_a_restart() -> None:
     restored = TopicManager(node.me, Address("hub"), (), (), {}, STAMP)
     restored.restore(node.snapshot())
     assert restored.hosted[T].proven == {X: 1}
+
+
+def test_a_topic_named_twice_counts_once() -> None:
+    group = SequencingGroup(Topic(0), 1)
+    group.register(Address("s"), 1, (Topic(0), Topic(1)))
+    group.register(Address("s"), 2, (Topic(0), Topic(1), Topic(1)))
+    assert group.listed() == (Topic(1),)
+    group.forget(Address("s"))
+    assert group.listed() == ()

@@ -53,6 +53,9 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A payload that nobody numbers is dropped after this."""
     stall_us: Micros = Micros(10 * SECOND)
     """A topic that waits this long for an answer is reported Stalled; it is never forced."""
+    tag_stalled: bool = False
+    """Subscribers: what a stalled topic holds back is delivered at once, marked as out of order, and not again when its
+    number comes. The order of everything that is not marked stays as promised."""
     accept_us: Micros = Micros(10 * SECOND)
     """A publication not accepted by then has the outcome Unknown. It is still repeated."""
     lease_us: Micros = Micros(10 * SECOND)

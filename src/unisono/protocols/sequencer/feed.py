@@ -108,6 +108,11 @@ class Held:
             del self._rows[publisher]
         return tuple(events)
 
+    def take_all(self) -> list[tuple[Address, int, Event]]:
+        """Takes out everything, each publisher's in its order."""
+        rows, self._rows, self._count = self._rows, {}, 0
+        return [(publisher, request, row[request]) for publisher, row in rows.items() for request in sorted(row)]
+
     def drop_before(self, moment: Micros) -> None:
         """Forgets what has come before this moment."""
         while self._arrivals and self._arrivals[0][3] <= moment:
@@ -160,6 +165,7 @@ class Feed:
         "payloads",
         "skipped",
         "stalled",
+        "tagged",
         "waiting_for",
         "waiting_since",
     )
@@ -180,4 +186,5 @@ class Feed:
         self.waiting_for = 0  # the number we wait for, and since when
         self.waiting_since = Micros(0)
         self.stalled = False
+        self.tagged: dict[tuple[Address, int], None] = {}  # told out of order while the topic was stalled
         self.heard = Micros(0)  # when the home last answered

@@ -36,6 +36,7 @@ class SequencingGroup:
         known, old = self.registrations.get(sid, (0, ()))
         if version <= known:
             return False
+        topics = tuple(dict.fromkeys(topics))  # a client may name one twice, which must count once
         self.registrations[sid] = (version, topics)
         for topic in topics:
             if topic != self._topic and topic not in old:

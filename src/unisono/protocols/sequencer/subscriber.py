@@ -412,6 +412,10 @@ class Subscriber:
                     notified = number + len(events) - 1
                 number += len(events)
                 continue
+            if feed.tagged and (publisher, offset + number) in feed.tagged:
+                del feed.tagged[publisher, offset + number]
+                number += 1
+                continue
             if not item.void and number not in feed.lost:
                 break
             feed.lost.pop(number, None)
@@ -572,6 +576,17 @@ class Subscriber:
         if now - feed.waiting_since >= self.config.stall_us and not feed.stalled:
             feed.stalled = True
             out.append(Deliver(Stalled(topic, feed.waiting_since, reason)))
+        if feed.stalled and self.config.tag_stalled and not feed.muted:
+            self._tag(topic, feed, out)
+            self.hold.wake(topic)
+
+    def _tag(self, topic: Topic, feed: Feed, out: list[Effect]) -> None:
+        """Everything held back, now and out of order; beyond the bound the oldest of it will end in a gap as well."""
+        for publisher, request, event in feed.payloads.take_all():
+            feed.tagged[publisher, request] = None
+            out.append(Deliver(Heard(topic, event, late=True)))
+        while len(feed.tagged) > self.config.buffer_max:
+            del feed.tagged[next(iter(feed.tagged))]
 
     def _unknown(self, feed: Feed, number: int) -> list[int]:
         """Numbers from the head on that exist and whose timestamps we lack: asked for together, they wait together."""
