@@ -68,7 +68,9 @@ class Run:
         self.dice = random.Random(plan.seed)
         self.story: list[str] = []
         self.journals = directory / "journals"
-        self.nats = NatsServer(directory / "nats", NatsServerConfig(jetstream=plan.broker == "jetstream"))
+        self.nats = NatsServer(
+            directory / "nats", NatsServerConfig(jetstream=plan.broker == "jetstream", jetstream_sync="2m")
+        )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.crashed: dict[str, None] = {}
         self.file = directory / "deployment.toml"
@@ -245,7 +247,7 @@ class Run:
 
     # the end
 
-    async def quiet(self, patience_s: float = 60.0, subscriptions: int = 2 * len(TOPICS)) -> None:
+    async def quiet(self, patience_s: float = 150.0, subscriptions: int = 2 * len(TOPICS)) -> None:
         """Waits until the subscribers that live have been told of every number issued, or for as long as is fair."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s

@@ -1,6 +1,7 @@
 """What a subscriber has heard on one topic and not yet processed: runs as far as they are known, and payloads."""
 
 from collections import deque
+from collections.abc import Container
 from contextlib import suppress
 
 from unisono.model.event import Event
@@ -44,6 +45,8 @@ def singles(run: Run) -> list[Run]:
     return [Run(run.first + i, 1, run.publisher, run.request + i, run.topics, run.numbers) for i in range(run.count)]
 
 
+ASKS_MAX = 100
+"""Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
 ARRIVALS_MIN = 1000
 """How many arrivals are remembered before those of events that no longer wait are looked for."""
 
@@ -188,3 +191,30 @@ class Feed:
         self.stalled = False
         self.tagged: dict[tuple[Address, int], None] = {}  # told out of order while the topic was stalled
         self.heard = Micros(0)  # when the home last answered
+
+    def skip(self, key: tuple[Address, int], number: int, bound: int) -> None:
+        """The number has gone by without its payload."""
+        self.skipped[key] = number
+        if len(self.skipped) > bound:
+            del self.skipped[next(iter(self.skipped))]
+
+    def tag_all(self, bound: int) -> list[Event]:
+        """Everything held back, to be told out of order; beyond the bound the oldest will end in a gap as well."""
+        events = []
+        for publisher, request, event in self.payloads.take_all():
+            self.tagged[publisher, request] = None
+            events.append(event)
+        while len(self.tagged) > bound:
+            del self.tagged[next(iter(self.tagged))]
+        return events
+
+    def unknown(self, number: int, ours: Container[Topic]) -> list[int]:
+        """Numbers from `number` on that exist and whose timestamps, as far as they concern our topics, we lack: asked
+        for together, they wait together."""
+        unknown: list[int] = []
+        while number <= self.mark and len(unknown) < ASKS_MAX:
+            item = self.items.get(number)
+            if item is None or item.missing is None or any(x in ours for x in item.missing):
+                unknown.append(number)
+            number = number + 1 if item is None else item.last + 1
+        return unknown

@@ -56,8 +56,6 @@ from unisono.protocols.sequencer.unreliable import Patience
 from unisono.structures.holdback import HoldBack
 
 NOBODY = Address("")
-ASKS_MAX = 100
-"""Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
 
 
 class Subscriber:
@@ -412,14 +410,13 @@ class Subscriber:
                     notified = number + len(events) - 1
                 number += len(events)
                 continue
-            if feed.tagged and (publisher, offset + number) in feed.tagged:
-                del feed.tagged[publisher, offset + number]
+            if feed.tagged and feed.tagged.pop((publisher, offset + number), 1) is None:
                 number += 1
                 continue
             if not item.void and number not in feed.lost:
                 break
             feed.lost.pop(number, None)
-            self._skip(feed, (publisher, offset + number), number)
+            feed.skip((publisher, offset + number), number, self.config.buffer_max)
             number += 1
         if notified:
             self.seen[topic] = notified
@@ -463,15 +460,9 @@ class Subscriber:
         if number > feed.mark:  # it exists, so it may be asked for
             feed.mark = number
 
-    def _skip(self, feed: Feed, key: tuple[Address, int], number: int) -> None:
-        feed.skipped[key] = number
-        if len(feed.skipped) > self.config.buffer_max:
-            del feed.skipped[next(iter(feed.skipped))]
-
     def _late(self, topic: Topic, feed: Feed, key: tuple[Address, int], event: Event, out: list[Effect]) -> None:
         """Its number has gone by without it, so it can only be told apart; a mere repetition is dropped."""
-        number = feed.skipped.pop(key, 0)
-        if number and not feed.muted:
+        if (number := feed.skipped.pop(key, 0)) and not feed.muted:
             out.append(Deliver(Heard(topic, event, number=number, late=True)))
 
     # A broker that is allowed to lose events.
@@ -511,7 +502,7 @@ class Subscriber:
         for number in range(local[topic] + 1, upto + 1):
             feed.items.pop(number, None)
             self._discard(topic, number)
-            self._skip(feed, (NOBODY, number), number)
+            feed.skip((NOBODY, number), number, self.config.buffer_max)
         if not feed.muted:
             out.append(Deliver(Gap(topic, local[topic] + 1, upto, "later events could not wait for it")))
         self.hold.advance(topic, upto)
@@ -563,7 +554,7 @@ class Subscriber:
             return
         item = self._head(topic, feed)
         if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
-            out += [Send(self._home(topic), Ask(self.sid, topic, n)) for n in self._unknown(feed, number)]
+            out += [Send(self._home(topic), Ask(self.sid, topic, n)) for n in feed.unknown(number, self.feeds)]
             self._ask_for_payloads(topic, feed, now, out)
             answers = now - feed.heard < self.config.stall_us
             if feed.mark < number and answers:
@@ -577,26 +568,8 @@ class Subscriber:
             feed.stalled = True
             out.append(Deliver(Stalled(topic, feed.waiting_since, reason)))
         if feed.stalled and self.config.tag_stalled and not feed.muted:
-            self._tag(topic, feed, out)
+            out += [Deliver(Heard(topic, event, late=True)) for event in feed.tag_all(self.config.buffer_max)]
             self.hold.wake(topic)
-
-    def _tag(self, topic: Topic, feed: Feed, out: list[Effect]) -> None:
-        """Everything held back, now and out of order; beyond the bound the oldest of it will end in a gap as well."""
-        for publisher, request, event in feed.payloads.take_all():
-            feed.tagged[publisher, request] = None
-            out.append(Deliver(Heard(topic, event, late=True)))
-        while len(feed.tagged) > self.config.buffer_max:
-            del feed.tagged[next(iter(feed.tagged))]
-
-    def _unknown(self, feed: Feed, number: int) -> list[int]:
-        """Numbers from the head on that exist and whose timestamps we lack: asked for together, they wait together."""
-        unknown: list[int] = []
-        while number <= feed.mark and len(unknown) < ASKS_MAX:
-            item = feed.items.get(number)
-            if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
-                unknown.append(number)
-            number = number + 1 if item is None else item.last + 1
-        return unknown
 
     def _head(self, topic: Topic, feed: Feed) -> Item | None:
         return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
