@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from msgspec import Struct
 
@@ -32,58 +32,17 @@ from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
 from unisono.model.predicate import EVERY_EVENT, Filter, flatten
 from unisono.model.promise import Promise
-from unisono.model.time import Micros
 from unisono.runtime.content import content_of, note_of, parse_where
 from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
 from unisono.runtime.latest import Latest
+from unisono.runtime.owner import StreamOwner
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
 from unisono.runtime.replay import ArchiveClient, Replay
 
-if TYPE_CHECKING:
-    from unisono.runtime.session import SessionConfig
-
 OnStall = Literal["wait", "tag"]
 """What a topic does whose home, or the way there, is away: hold everything back, or tell it marked as out of order."""
-
-
-class StreamOwner(Protocol):
-    """What a stream needs of its session, whatever carries the events."""
-
-    @property
-    def config(self) -> "SessionConfig": ...
-
-    @property
-    def journals(self) -> bool: ...
-
-    async def enter_stream(self, stream: "Stream") -> None: ...
-
-    async def leave_stream(self, stream: "Stream") -> None: ...
-
-    async def open_topics(self, names: list[str]) -> dict[str, Topic]: ...
-
-    async def expand(self, patterns: list[str]) -> list[str]: ...
-
-    def introduce(self, stream: "Stream", topic: Topic) -> None: ...
-
-    def check_content(self, stream: "Stream") -> None: ...
-
-    def name_of(self, topic: Topic) -> str | None: ...
-
-    def topic_of(self, name: str) -> Topic | None: ...
-
-    def silence(self, name: str, patience_s: float) -> str: ...
-
-    def now(self) -> Micros: ...
-
-    def note(self, record: Record) -> None: ...
-
-    async def keep_position(self, name: str, position: str) -> None: ...
-
-    def pause(self, stream: "Stream") -> None: ...
-
-    def resume(self, stream: "Stream") -> None: ...
 
 
 class Notification(Struct, frozen=True, gc=False, eq=False):

@@ -569,7 +569,6 @@ class Subscriber:
             out.append(Deliver(Stalled(topic, feed.waiting_since, reason)))
         if feed.stalled and self.config.tag_stalled and not feed.muted:
             out += [Deliver(Heard(topic, event, late=True)) for event in feed.tag_all(self.config.buffer_max)]
-            self.hold.wake(topic)
 
     def _head(self, topic: Topic, feed: Feed) -> Item | None:
         return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
