@@ -12,6 +12,8 @@ from unisono.machine import (
     Joined,
     Publish,
     Refused,
+    Select,
+    Selected,
     Send,
     Stalled,
     Subscribe,
@@ -118,3 +120,16 @@ def test_the_judges_see_what_the_wrong_rule_does() -> None:
     scenario = with_options(load("overlay/static"), options)
     verdicts = [verdict for seed in range(3) for verdict in judge(play(scenario, seed), scenario.promises)]
     assert not all(verdict.holds for verdict in verdicts)
+
+
+def test_a_new_filter_is_in_force_before_the_old_one_ends() -> None:
+    machine = client("x > 5")
+    machine.handle(Subscribe((T,)), NOW)
+    machine.handle(Active("c/1"), NOW)
+    narrow = parse("`$topic` = 't0' and x > 7")
+    assert machine.handle(Select(parse("x > 7")), NOW) == [Send(Address("B"), Sub(Address("c"), "c/2", "c", narrow))]
+    assert machine.handle(Delivery(event(1, x=6)), NOW) == [Deliver(Heard(T, event(1, x=6)))]
+    ended = machine.handle(Active("c/2"), NOW)
+    assert ended == [Send(Address("B"), Unsub(Address("c"), "c/1")), Deliver(Selected())]
+    assert machine.handle(Delivery(event(2, x=6)), NOW) == []
+    assert machine.handle(Delivery(event(3, x=8)), NOW) == [Deliver(Heard(T, event(3, x=8)))]
