@@ -1,5 +1,7 @@
 """One row of the archive, and its Arrow schema. Names are those of the journal."""
 
+from typing import Any, Literal
+
 import pyarrow as pa
 from msgspec import Struct
 
@@ -7,7 +9,7 @@ SEGMENT_VERSION = 1
 VERSION_KEY = b"unisono.segment"
 
 
-class ArchivedEvent(Struct, frozen=True, array_like=True):
+class ArchivedEvent(Struct, frozen=True, array_like=True, gc=False):
     """An event as the archive was notified of it. `number` is its place in its topic's order."""
 
     seq: int
@@ -56,7 +58,27 @@ def to_batch(events: list[ArchivedEvent]) -> pa.RecordBatch:
 
 def to_events(batch: pa.RecordBatch) -> list[ArchivedEvent]:
     """Rows out of columns."""
-    columns = [batch.column(name).to_pylist() for name in SCHEMA.names]
-    headers = SCHEMA.get_field_index("headers")
-    columns[headers] = [dict(pairs) for pairs in columns[headers]]
-    return [ArchivedEvent(*row) for row in zip(*columns, strict=True)]
+    return list(map(ArchivedEvent, *(_values(name, batch.column(name)) for name in SCHEMA.names)))
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """A column as Python values: `to_pylist` with shortcuts for what most columns are (a third of its time)."""
+    count = len(column)
+    if name == "headers":
+        is_bare = count == 0 or column.offsets[0].as_py() == column.offsets[count].as_py()
+        return [{} for _ in range(count)] if is_bare else [dict(pairs) for pairs in column.to_pylist()]
+    if column.null_count == count:
+        return [None] * count
+    if column.null_count == 0 and column.type == pa.int64():
+        return _integers(column, "q")
+    if column.type == pa.string():  # few topics and publishers, many rows
+        coded = column.dictionary_encode()
+        words = coded.dictionary.to_pylist()
+        return [words[i] for i in _integers(coded.indices, "i")]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _integers(column: pa.Array, kind: Literal["q", "i"]) -> list[int]:
+    data = memoryview(column.buffers()[1]).cast("B").cast(kind)
+    return data[column.offset : column.offset + len(column)].tolist()
