@@ -3,7 +3,7 @@
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import DataStreamWriter
 
-ATTEMPTS = 12
+ATTEMPTS = 40
 
 
 def finish(writer: DataStreamWriter) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from unisono.spark.source import (
 )
 
 NOW = Micros(1_000)
+SHELVES = count(1)
 
 
 class Shelf:
@@ -68,8 +70,8 @@ def archive(tmp_path: Path) -> Shelf:
 
 
 @pytest.fixture
-def in_stream(request: pytest.FixtureRequest, server: NatsServer) -> Shelf:
-    name = "".join(letter if letter.isalnum() else "_" for letter in request.node.name)
+def in_stream(server: NatsServer) -> Shelf:
+    name = f"shelf{next(SHELVES)}"  # a test that is tried again has a new one
     options = NatsOptions((server.url,))
     return Shelf(f"{server.url}/{name}", lambda config: StreamWriter(name, options, 1, config))
 
