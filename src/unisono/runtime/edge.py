@@ -23,6 +23,7 @@ from unisono.protocols.sequencer.messages import (
     Install,
     PeerMessage,
     Published,
+    Turn,
     Update,
     sender,
 )
@@ -133,7 +134,17 @@ ToNode = (
 ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | FromArchive | FromOverlay
 Letters = ToNode | ToClient
 Logged = (
-    Frame[NodeMessage] | Handled | BroadcastsDone | Fired | Restarted | ClientMessage | Open | Host | Migrate | Forget
+    Frame[NodeMessage]
+    | Handled
+    | BroadcastsDone
+    | Fired
+    | Restarted
+    | ClientMessage
+    | Turn
+    | Open
+    | Host
+    | Migrate
+    | Forget
 )
 
 

@@ -103,13 +103,15 @@ class Host:
         outside: Outside,
         log: InputLog | None = None,
         config: HostConfig = HostConfig(),
+        gather: Callable[[list[Any]], list[Any]] | None = None,
     ) -> None:
+        """`gather` may join inputs that are handled in one turn; what it returns is handled, and logged, instead."""
         self.name = name
         self.machine = machine
         self.counters = Counters()
         self.failure: Exception | None = None
         self.clock = Clock()
-        self._outside, self._log, self._config = outside, log, config
+        self._outside, self._log, self._config, self._gather = outside, log, config, gather
         self._disk = ThreadPoolExecutor(1, f"log {name}") if log is not None else None
         self._queue: deque[Any] = deque()
         self._quiet: list[Logged] = []
@@ -231,8 +233,8 @@ class Host:
         queue, handle, effects = self._queue, self.machine.handle, self._effects
         quiet, visible, keeps = self._quiet, False, self._log is not None
         count = min(len(queue), self._config.turn_inputs_max)
-        for _ in range(count):
-            message = queue.popleft()
+        inputs = [queue.popleft() for _ in range(count)]
+        for message in inputs if self._gather is None else self._gather(inputs):
             if type(message) is _Due:
                 if self._timers.get(message.key) != message.at:
                     continue  # cancelled or moved after it came due

@@ -56,6 +56,7 @@ from unisono.runtime.journal import JournalFile, Level
 from unisono.runtime.links import Links, LinksConfig, is_named, owner
 from unisono.runtime.overlay.role import OverlayRole
 from unisono.runtime.security import client_context, server_context, tokens_of
+from unisono.runtime.turns import Turns
 from unisono.runtime.wal import InputLog, Log, LogConfig
 from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
 
@@ -227,11 +228,12 @@ class Node:
         parent = Address(self.spec.parent) if self.spec.parent is not None else None
         children = tuple(Address(child) for child in deployment.children(me))
         config = sequencer_config(deployment)
-        self.desk = Desk(me, TopicManager(me, parent, children, (), {}, config), parent)
+        manager = TopicManager(me, parent, children, (), {}, config)
+        self.desk = Desk(me, manager, parent)
         peers = (*((parent,) if parent is not None else ()), *children)
         machine = Sessions(self.desk, me, peers, edge.NodeMessage, BrokerMessage)
         log = await self._open_log(data)
-        self.host = Host(me, machine, self, log, self.config.host)
+        self.host = Host(me, machine, self, log, self.config.host, Turns(manager).gather)
         self.links.attach(me, self)
         replayed = await self.host.start()
         if replayed:

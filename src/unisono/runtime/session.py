@@ -28,6 +28,7 @@ from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.inputs import Forget
 from unisono.protocols.sequencer.messages import Creates, Wanted
+from unisono.protocols.sequencer.topic import as_runs
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
@@ -569,16 +570,7 @@ class _Port:
             return
         # One publication, one request: those of a turn travel as one, and consecutive ones as a run.
         self._waits = message.wait
-        wanted = self._creates.get(to)
-        if wanted is None:
-            self._creates[to] = list(message.items)
-            return
-        for item in message.items:
-            last = wanted[-1]
-            if last.topic == item.topic and last.first + last.count == item.first:
-                wanted[-1] = Wanted(last.topic, last.first, last.count + item.count, last.ack)
-            else:
-                wanted.append(item)
+        self._creates.setdefault(to, []).extend(message.items)
 
     def broadcast(self, effect: Broadcast) -> None:
         self._session.ground.broadcast(effect.topic, effect.message, effect.control)
@@ -599,7 +591,7 @@ class _Port:
         if self._creates:
             creates, self._creates = self._creates, {}
             for home, items in creates.items():
-                session.links.send(home, Creates(self.address, tuple(items), self._waits))
+                session.links.send(home, Creates(self.address, tuple(as_runs(tuple(items))), self._waits))
         session.flush_journal()
         if self._stream is not None:
             self._stream.end_turn()

@@ -98,17 +98,16 @@ class TopicManager:
         config: SequencerConfig = SequencerConfig(),
     ) -> None:
         """`below` names for every topic hosted strictly below this node the child it is behind."""
-        self.me = me
-        self.config = config
+        self.me, self.config = me, config
         self.hosted: dict[Topic, HostedTopic] = {t: HostedTopic(t, config.sgmin) for t in hosted}
         self.below: dict[Topic, Address] = dict(below)
         self.clock: dict[Topic, int] = dict.fromkeys([*hosted, *below], 0)
         """Last number issued of a hosted topic; of a topic below, the highest whose own message passed here."""
-        self._parent = parent
-        self._children = children
+        self._parent, self._children = parent, children
         self._full = config.encoding == "full"
         self._decisions: Decisions | BulkDecisions = Decisions(self._full, root=parent is None)
         self._bulk: BulkDecisions | None = None  # the same, when the kernel is used
+        self.is_quick = False
         self._repeat = config.unreliable
         self._stamping = config.mode == "stamp"
         self._early = config.early and self._stamping
@@ -316,7 +315,8 @@ class TopicManager:
             self._bulk = BulkDecisions(self._full, self._parent is None, Changes(kernel))
             self._bulk.restore(self._decisions.snapshot())
             self._decisions = self._bulk
-        return self._bulk is not None
+            self.is_quick = True
+        return self.is_quick
 
     def _pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
