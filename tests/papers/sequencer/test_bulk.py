@@ -81,11 +81,11 @@ def manager(config: SequencerConfig, root: bool) -> TopicManager:
     "config",
     [
         SequencerConfig(),
-        SequencerConfig(encoding="full", early=False),
+        SequencerConfig(early=False),
         SequencerConfig(sgmin=1),
         SequencerConfig(mode="ticket"),
     ],
-    ids=["early delta", "full", "sgmin 1", "ticket"],
+    ids=["early delta", "whole delta", "sgmin 1", "ticket"],
 )
 def test_the_kernel_makes_the_same_timestamps(config: SequencerConfig, root: bool) -> None:
     assert KERNEL.wait() is not None
@@ -121,7 +121,7 @@ def test_readers_are_told_what_has_changed_since_they_looked(is_compiled: bool) 
             for counter in watching[reader]:
                 counters.set(counter, values[counter])
         readers = dice.sample(list(watching), min(len(watching), 10))
-        told = counters.turn(readers, [2] * len(readers), False)
+        told = counters.turn(readers, [2] * len(readers))
         for reader, (names, numbers) in zip(readers, told, strict=True):
             values[reader] += 2
             news = {c: values[c] for c, seen in watching[reader].items() if values[c] != seen}

@@ -24,10 +24,9 @@ class _Split:
 
 
 class BulkDecisions:
-    """What one node has put into the timestamps of every topic that passed it."""
+    """What one node has put into the (delta) timestamps of every topic that passed it."""
 
-    def __init__(self, everything: bool, root: bool, changes: Changes) -> None:
-        self._everything = everything
+    def __init__(self, root: bool, changes: Changes) -> None:
         self._root = root
         self._changes = changes
         self._splits: dict[Topic, _Split] = {}
@@ -46,7 +45,7 @@ class BulkDecisions:
             if split is None or (split.todo is not todo and split.todo != todo):
                 split = self._split(clock, topic, todo)
             splits.append(split.rest)
-        told: Any = self._changes.turn(topics, counts, self._everything)
+        told: Any = self._changes.turn(topics, counts)
         return [(names, numbers, rest) for (names, numbers), rest in zip(told, splits)]
 
     def fill(
@@ -61,8 +60,6 @@ class BulkDecisions:
             now = [max(number, bars.get(x, 0)) for x, number in zip(split.here, now)]
         if now != seen:
             self._changes.saw(topic, now)
-        if self._everything:
-            return split.here, tuple(now), split.rest
         told = [
             (x, number) for x, number, before in zip(split.here, now, seen) if number != before or (full and x in full)
         ]

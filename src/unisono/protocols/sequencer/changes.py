@@ -25,7 +25,6 @@ def turn(
     last: Ints,
     values: Ints,
     ids: Ints,
-    everything: bool,
     out_ids: Ints,
     out_values: Ints,
     ends: Ints,
@@ -37,7 +36,7 @@ def turn(
         values[own[row]] += increments[step]
         for at in range(starts[row], stops[row]):
             value = values[members[at]]
-            if everything or value != last[at]:
+            if value != last[at]:
                 last[at] = value
                 out_ids[found] = ids[members[at]]
                 out_values[found] = value
@@ -53,7 +52,7 @@ def _compile() -> Callable[..., int] | None:
         return None
     compiled: Callable[..., int] = njit(turn, nogil=True, cache=True)
     some = np.zeros(1, np.int64)
-    compiled(*[some.copy() for _ in range(9)], False, *[some.copy() for _ in range(3)])
+    compiled(*[some.copy() for _ in range(12)])
     return compiled
 
 
@@ -117,9 +116,7 @@ class Changes:
             view = self._views[reader] = (self._members[part], self._last[part])
         return view
 
-    def turn(
-        self, readers: Sequence[int], increments: Sequence[int], everything: bool
-    ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def turn(self, readers: Sequence[int], increments: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Each reader's counter grows, and the reader is told which counters it watches have changed, with their
         values. No reader may come twice."""
         rows = self._rows
@@ -135,7 +132,6 @@ class Changes:
             self._last,
             self._values,
             self._ids,
-            everything,
             self._out_ids,
             self._out_values,
             ends,

@@ -306,17 +306,18 @@ class TopicManager:
         return iter(self._bulk.fill_all(self.clock, list(wanted), todos, [total(some) for some in wanted.values()]))
 
     def quicken(self) -> bool:
-        """Timestamps of large turns are made by the compiled kernel from now on, if it is ready; nobody can tell."""
+        """Timestamps of large turns are made by the compiled kernel from now on; nobody can tell. False: not yet, it
+        is not ready. Full timestamps compare nothing, so they gain nothing."""
         from unisono.protocols.sequencer.bulk import BulkDecisions
         from unisono.protocols.sequencer.changes import KERNEL, Changes
 
         kernel = KERNEL.ready()
-        if self._bulk is None and kernel is not None:
-            self._bulk = BulkDecisions(self._full, self._parent is None, Changes(kernel))
+        if self._bulk is None and kernel is not None and not self._full:
+            self._bulk = BulkDecisions(self._parent is None, Changes(kernel))
             self._bulk.restore(self._decisions.snapshot())
             self._decisions = self._bulk
             self.is_quick = True
-        return self.is_quick
+        return self.is_quick or self._full
 
     def _pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
