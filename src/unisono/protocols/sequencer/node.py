@@ -108,8 +108,7 @@ class TopicManager:
         self._decisions: Decisions | BulkDecisions = Decisions(self._full, root=parent is None)
         self._bulk: BulkDecisions | None = None  # the same, when the kernel is used
         self.is_quick = False
-        self._repeat = config.unreliable
-        self._stamping = config.mode == "stamp"
+        self._repeat, self._stamping = config.unreliable, config.mode == "stamp"
         self._early = config.early and self._stamping
         self._marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
         self._timers: dict[str, Micros] = {}  # running ones
@@ -270,8 +269,7 @@ class TopicManager:
                 self._send_up(home, runs, todo, full, bars, out)
             elif self._stamping and not home.open:  # the usual way: nothing had or has to climb
                 home.high_water = number
-                if home.waiters:
-                    self._tell_waiters(home, out)
+                self._tell_waiters(home, out)
                 self._mark(topic, now, out)
             else:
                 for run in runs:
@@ -299,15 +297,13 @@ class TopicManager:
         if self._bulk is None or self._repeat or len(wanted) < BULK_TOPICS_MIN:
             return None
         homes = [self.hosted[topic] for topic in wanted]
-        for home in homes:
-            if home.fresh or home.bar:
-                return None
-        todos = [home.group.listed() for home in homes]
-        return iter(self._bulk.fill_all(self.clock, list(wanted), todos, [total(some) for some in wanted.values()]))
+        if any(home.fresh or home.bar for home in homes):
+            return None
+        todos, counts = [home.group.listed() for home in homes], [total(some) for some in wanted.values()]
+        return iter(self._bulk.fill_all(self.clock, list(wanted), todos, counts))
 
     def quicken(self) -> bool:
-        """Timestamps of large turns are made by the compiled kernel from now on; nobody can tell. False: not yet, it
-        is not ready. Full timestamps compare nothing, so they gain nothing."""
+        """Large turns are stamped by the kernel from now on; False: it is not ready. Full stamps would gain nothing."""
         from unisono.protocols.sequencer.bulk import BulkDecisions
         from unisono.protocols.sequencer.changes import KERNEL, Changes
 
