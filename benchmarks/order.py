@@ -6,6 +6,10 @@ disk (fdatasync before anything leaves a node). CPU seconds are those of all of 
 stand for the network. First everybody publishes as fast as windows allow (messages per second and per CPU second, the
 median round), then slowly (latency). Disagreement is the share of events in a pair that two subscribers saw in
 different orders. Bytes are those that all processes hand to the kernel, logs included.
+
+There are two raw baselines on NATS core, and both are told. `per_cpu_s_to_raw` compares with our own client, which
+unisono itself stands on: it hands over what one read brought as a list, and has no task, queue or callback per message.
+`per_cpu_s_to_nats_py` compares with nats-py, the client that most programs use.
 """
 
 import argparse
@@ -512,6 +516,10 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
             }
         if "unisono" in case:
             row["commit"] = COMMITS
+            peer = "nats core, raw, nats-py"
+            if peer in cases:
+                theirs = sorted(one["messages_per_cpu_s"] for one in taken[peer])[rounds // 2]
+                row["per_cpu_s_to_nats_py"] = round(middle["messages_per_cpu_s"] / theirs, 3)
         row["load_1min"] = round(os.getloadavg()[0], 1)
         rows.append(row)
     return rows
