@@ -515,7 +515,7 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
                 for p in (50, 99)
             }
         if "unisono" in case:
-            row["commit"] = COMMITS
+            row["commits"] = COMMITS
             peer = "nats core, raw, nats-py"
             if peer in cases:
                 theirs = sorted(one["messages_per_cpu_s"] for one in taken[peer])[rounds // 2]
