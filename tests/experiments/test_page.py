@@ -87,6 +87,28 @@ def change() -> list[str]:
     return [line(ranking, *found) for ranking, found in cells.items()]
 
 
+def overlay() -> list[str]:
+    """A line per scheme, a column per workload: extra messages / extra hops, per publication and delivery."""
+    cells: dict[str, list[str]] = {}
+    for row in rows_of("overlay/costs"):
+        o = row.ours
+        degree = f" ({o['ordering_degree']:.3f})" if o.get("ordering_degree", 1.0) < 1 else ""
+        both = f"{o['extra_messages_per_publication']:.2f} / {abs(o['extra_hops_mean']):.2f}"
+        cells.setdefault(str(row.setting["scheme"]), []).append(both + degree)
+    return [line(scheme, *found) for scheme, found in cells.items()]
+
+
+def grid() -> list[str]:
+    found = []
+    for row in rows_of("content/grid"):
+        o, narrow = row.ours, row.setting["filter_width"]
+        if narrow in (0.05, 1.0):
+            heard, late = o["messages_per_subscriber"], o["latency_ms_mean"]
+            entries = o["entries_per_timestamp"]
+            found.append(line(narrow, row.setting["cells"], heard, o["events_heard_per_delivered"], entries, late))
+    return found
+
+
 def test_every_experiment_is_on_the_page() -> None:
     listed = re.findall(r"^\| `([a-z]+/[a-z-]+)` \|", PAGE.read_text(encoding="utf-8"), re.M)
     assert sorted(listed) == sorted(EXPERIMENTS)
@@ -94,5 +116,5 @@ def test_every_experiment_is_on_the_page() -> None:
 
 def test_tables_are_the_result_files() -> None:
     page = PAGE.read_text(encoding="utf-8").splitlines()
-    wanted = [*sizes(), *table(), *one_site(), *crowded(), *sweep(), *change()]
+    wanted = [*sizes(), *table(), *one_site(), *crowded(), *sweep(), *change(), *overlay(), *grid()]
     assert [found for found in wanted if found not in page] == []
