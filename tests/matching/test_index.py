@@ -243,6 +243,20 @@ def test_the_engine_follows_the_number_of_filters(monkeypatch: pytest.MonkeyPatc
     assert seen == ["loop", "pairs", "roaring"]
 
 
+def test_an_index_takes_to_the_kernels_when_they_are_ready() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "from unisono.structures.matching import INDEX_FROM, MatchingIndex, warm_up\n"
+        "from unisono.model.predicate import parse\nindex = MatchingIndex()\n"
+        "for k in range(INDEX_FROM): index.add(k, parse(f'a = {k}'))\n"
+        "assert index.match({'a': 7}) == [7] and index.engine != 'pairs'\n"
+        "warm_up().join()\nassert index.match({'a': 7}) == [7]\nassert index.engine == 'pairs'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_nothing_is_compiled_by_using_an_index() -> None:
     import subprocess
     import sys

@@ -132,6 +132,11 @@ class Broker:
         return list(self._pending)
 
     @property
+    def subscriptions(self) -> int:
+        """How many it knows of: what matching costs."""
+        return len(self._tables.subs)
+
+    @property
     def is_idle(self) -> bool:
         """Nothing pends, nothing is being agreed on, nobody's publications are buffered."""
         buffered = any(publisher.buffer for publisher in self._publishers.values())

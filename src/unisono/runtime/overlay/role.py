@@ -20,6 +20,7 @@ from unisono.protocols.overlay.connections import Carried, Connected, Connection
 from unisono.protocols.overlay.messages import LinkDown, LinkUp
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.links import Links, owner
+from unisono.structures.matching import INDEX_FROM, warm_up
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class OverlayRole:
         self._nodes = {Address(node.name) for node in deployment.nodes}
         neighbours = (self._parent, *(Address(child) for child in deployment.children(spec.name)))
         self._neighbours = tuple(each for each in neighbours if each is not None)
+        self._is_warm = False  # brokers with few subscriptions need no compiled matching
         self._opened = 0
         self._current: dict[Address, int] = {}  # whoever can be reached, and over which connection
         self._clients: dict[Address, dict[Address, None]] = {}  # party -> its addresses
@@ -140,7 +142,9 @@ class OverlayRole:
         pass
 
     def end_turn(self) -> None:
-        pass
+        if not self._is_warm and self.broker.subscriptions >= INDEX_FROM:
+            self._is_warm = True
+            warm_up()
 
 
 def broker_config(deployment: Deployment) -> BrokerConfig:

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 from unisono.errors import MisuseError
 from unisono.model.predicate import Box, Filter
 from unisono.structures.matching.loop import LoopEngine
+from unisono.structures.warming import Thread
 
 INDEX_FROM = 256  # below this the loop is as good
 ROARING_FROM = 200_000
@@ -181,6 +182,18 @@ class MatchingIndex(Generic[Key]):
             self._engine = RoaringEngine(self._boxes, self._ready_kernels())
             self._engine.add_all(rows)
         self._change_at = self._next_change(len(self._filters))
+
+
+def warm_up() -> Thread | None:
+    """Lets the kernels be compiled in the background; every index takes to them when they are there.
+
+    For drivers, once an index has INDEX_FROM filters. None where there is nothing to compile.
+    """
+    try:
+        from unisono.structures.matching.kernels import COMPILED
+    except ImportError:  # no numpy
+        return None
+    return COMPILED.warm_up()
 
 
 def _has_pyroaring() -> bool:
