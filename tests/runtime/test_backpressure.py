@@ -11,7 +11,7 @@ from tests.runtime.test_session import take
 
 def test_a_publisher_waits_for_a_home_that_does_not_answer_and_keeps_a_window_only() -> None:
     async def run() -> None:
-        async with asyncio.timeout(30), unisono.testing.deployment() as world, world.connect() as session:
+        async with asyncio.timeout(120), unisono.testing.deployment() as world, world.connect() as session:
             publisher = await session.publisher("a")
             world.take_home_away()
             sending = asyncio.ensure_future(publisher.send_all(range(5000)))
@@ -29,7 +29,7 @@ def test_a_publisher_waits_for_a_home_that_does_not_answer_and_keeps_a_window_on
 def test_a_program_that_does_not_read_holds_a_bounded_buffer_while_others_go_on() -> None:
     async def run() -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             unisono.testing.deployment() as world,
             world.connect() as session,
             session.subscribe("a", buffer=100) as lazy,
@@ -51,7 +51,7 @@ def test_a_node_forgets_what_a_closed_subscription_registered(tmp_path: Path) ->
     async def run() -> None:
         deployment = star(data=False)
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             running(deployment, tmp_path) as nodes,
             unisono.connect(url(deployment, "east")) as session,
         ):

@@ -88,7 +88,7 @@ def test_subscribers_of_two_sites_agree(tmp_path: Path) -> None:
     async def run() -> None:
         deployment = star()
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             running(deployment, tmp_path) as nodes,
             unisono.connect(url(deployment, "east")) as east,
             unisono.connect(url(deployment, "west")) as west,
@@ -151,7 +151,7 @@ def test_a_deployment_with_a_token_lets_only_its_bearers_in(tmp_path: Path, monk
 
     async def run() -> None:
         deployment = star(data=False, security=Security(token_variable="TEST_TOKEN"))
-        async with asyncio.timeout(30), running(deployment, tmp_path):
+        async with asyncio.timeout(120), running(deployment, tmp_path):
             with pytest.raises(unisono.PeerError, match="wrong token"):
                 async with unisono.connect(url(deployment, "hub"), token="guess"):
                     pass
@@ -165,7 +165,7 @@ def test_status_tells_what_a_node_does(tmp_path: Path) -> None:
     async def run() -> None:
         deployment = star()
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             running(deployment, tmp_path),
             unisono.connect(url(deployment, "hub")) as session,
         ):
@@ -229,7 +229,7 @@ def test_events_of_strangers_are_tagged_refused_or_adopted(
         deployment = structs.replace(deployment, topics=(TopicSpec("trades", "east", foreign),))
         stranger = EmbeddedEns(*embedded_endpoint(deployment), Silent())
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             running(deployment, tmp_path),
             unisono.connect(url(deployment, "east")) as session,
             session.subscribe("trades") as stream,
@@ -255,7 +255,7 @@ def test_attributes_travel_beside_the_payload(
     tmp_path: Path, mode: Literal["stamp", "ticket"], kind: BrokerKind
 ) -> None:
     async def run() -> None:
-        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True))
+        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True, jetstream_sync="2m"))
         deployment = structs.replace(star(data=False), sequencing=Sequencing(mode=mode))
         if kind != "embedded":
             await server.start()
@@ -288,7 +288,7 @@ def test_a_client_prefers_the_broker_server_of_its_region() -> None:
 
 def test_payloads_are_stored_before_they_are_accepted_on_jetstream(tmp_path: Path) -> None:
     async def run() -> None:
-        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True))
+        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True, jetstream_sync="2m"))
         await server.start()
         deployment = structs.replace(star(), broker=BrokerSpec("jetstream", (server.url,)))
         try:

@@ -26,7 +26,7 @@ def test_events_of_one_turn_are_joined_per_topic_unless_order_is_causal(order: L
             sequencing=Sequencing(order=order),
         )
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(asyncio.timeout(30))
+            await stack.enter_async_context(asyncio.timeout(120))
             node = await stack.enter_async_context(Node(deployment, "memory"))
             session = Session(deployment, node.base, "", SessionConfig(), node.links)
             await session.open()

@@ -44,7 +44,7 @@ def test_decorated_functions_are_called_in_order() -> None:
             if len(heard) == 10:
                 stop.set()
 
-        async with asyncio.timeout(10), unisono.connect("memory://app") as session:
+        async with asyncio.timeout(120), unisono.connect("memory://app") as session:
             serving = asyncio.ensure_future(app.serve(stop, session))
             await asyncio.sleep(0)
             while not session._streams or len(session._streams[0].topics) < 2 or not session._streams[0]._numbers:
@@ -65,7 +65,7 @@ def test_an_error_in_a_handler_ends_the_app() -> None:
         async def fail(event: unisono.Notification) -> None:
             raise ValueError("on purpose")
 
-        async with asyncio.timeout(10), unisono.connect("memory://app") as session:
+        async with asyncio.timeout(120), unisono.connect("memory://app") as session:
             serving = asyncio.ensure_future(app.serve(asyncio.Event()))
             while not serving.done():
                 await session.publish("a", 1)
@@ -79,7 +79,7 @@ def test_an_error_in_a_handler_ends_the_app() -> None:
 def test_lost_payloads_are_told_as_gaps_and_nothing_is_reordered() -> None:
     async def run() -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             unisono.testing.deployment(seed=3) as world,
             world.connect() as session,
             session.subscribe("a", deadline="100ms") as stream,
@@ -106,7 +106,7 @@ def test_lost_payloads_are_told_as_gaps_and_nothing_is_reordered() -> None:
 def test_a_home_that_is_away_keeps_publications_waiting_and_loses_none() -> None:
     async def run() -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             unisono.testing.deployment() as world,
             world.connect() as session,
             session.subscribe("a") as stream,

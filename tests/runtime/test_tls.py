@@ -26,7 +26,7 @@ def test_nodes_and_clients_talk_over_tls_and_plain_parties_stay_outside(tmp_path
         deployment = star(data=False, security=issue(tmp_path))
         file = tmp_path / "deployment.toml"
         file.write_text(dump_deployment(deployment))
-        async with asyncio.timeout(30), running(deployment, tmp_path):
+        async with asyncio.timeout(120), running(deployment, tmp_path):
             async with unisono.connect(file) as session, session.subscribe("trades", "quotes") as stream:
                 assert isinstance(await session.publish("trades", 1), unisono.Accepted)
                 assert isinstance(await session.publish("quotes", 2), unisono.Accepted)

@@ -59,7 +59,7 @@ async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 async def take(stream: Stream, count: int) -> list[Notification]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return [await anext(stream) for _ in range(count)]
 
 
