@@ -80,11 +80,11 @@ def test_a_home_that_dies_while_it_is_joined_is_an_error_and_the_rest_of_the_str
                     await asyncio.sleep(0.001)
                 east.kill()
                 assert isinstance(await session.publish("quotes", 2), unisono.Accepted)
-                with pytest.raises(unisono.TransportError, match="'trades'.* did not answer"):
+                with pytest.raises(unisono.TransportError, match=r"'trades'.* did not answer"):
                     await joining
                 assert list(stream.topics) == ["quotes"]
                 assert [event.data for event in await take(stream, 1)] == [2]
-                with pytest.raises(unisono.TransportError, match="'trades'.* did not answer"):
+                with pytest.raises(unisono.TransportError, match=r"'trades'.* did not answer"):
                     async with session.subscribe("trades", "quotes"):
                         pass
                 have_patience(session, 60)
