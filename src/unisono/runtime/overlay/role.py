@@ -53,7 +53,7 @@ class OverlayRole:
         self.broker = Broker(self.me, broker_config(deployment))
         self.host = Host(spec.name, Connections(self.broker, self.me), self, config=config)
         self.counters = RoleCounters()
-        self.refused, self.failed = refused, failed
+        self._refused, self._failed = refused, failed
         self._links = links
         self._parent = Address(spec.parent) if spec.parent is not None else None
         self._nodes = {Address(node.name) for node in deployment.nodes}
@@ -141,10 +141,16 @@ class OverlayRole:
     def deliver(self, item: Any) -> None:
         pass
 
+    def refused(self, reason: str) -> None:
+        self._refused(reason)
+
     def end_turn(self) -> None:
         if not self._is_warm and self.broker.subscriptions >= INDEX_FROM:
             self._is_warm = True
             warm_up()
+
+    def failed(self, error: Exception) -> None:
+        self._failed(error)
 
 
 def broker_config(deployment: Deployment) -> BrokerConfig:
