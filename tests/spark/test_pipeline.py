@@ -77,7 +77,8 @@ def verdicts(directory: Path) -> dict[str, bool]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    command = [str(home / "bin" / "spark-pipelines"), "run", "--spec", "spark-pipeline.yml"]
+    remembers = "spark.sql.catalogImplementation=hive"  # the names of the tables, from one run to the next
+    command = [str(home / "bin" / "spark-pipelines"), "--conf", remembers, "run", "--spec", "spark-pipeline.yml"]
     done = subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )

@@ -25,9 +25,13 @@ def untagged(journal: DataFrame) -> DataFrame:
 
 def deliveries(journal: DataFrame) -> DataFrame:
     """Untagged notifications, each event at its first position only: the streams that order is promised for."""
-    rows = untagged(journal)
+    return _firsts(untagged(journal)).drop("_nth")
+
+
+def _firsts(rows: DataFrame) -> DataFrame:
+    """With a column more: to drop it is to look at the columns."""
     place = Window.partitionBy("subscriber", "event").orderBy("position")
-    return rows.withColumn("_nth", F.row_number().over(place)).where("_nth = 1").drop("_nth")
+    return rows.withColumn("_nth", F.row_number().over(place)).where("_nth = 1")
 
 
 def summed(judge: str, broken: DataFrame, violations: Column, witness: Column) -> DataFrame:
@@ -38,7 +42,11 @@ def summed(judge: str, broken: DataFrame, violations: Column, witness: Column) -
 
 def repeats(journal: DataFrame) -> DataFrame:
     """`subscriber, event, n`: events that somebody was notified of more than once."""
-    return notifications(journal).groupBy("subscriber", "event").agg(F.count("*").alias("n")).where("n > 1")
+    return _repeats(notifications(journal))
+
+
+def _repeats(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("subscriber", "event").agg(F.count("*").alias("n")).where("n > 1")
 
 
 class Known(NamedTuple):
@@ -51,6 +59,11 @@ class Known(NamedTuple):
     def of(cls, journal: DataFrame) -> "Known":
         """Without a look at the data."""
         return cls(deliveries(journal), repeats(journal))
+
+    @classmethod
+    def of_deliveries(cls, rows: DataFrame) -> "Known":
+        """Where every row notified somebody: without a look at the columns either, as declarative pipelines demand."""
+        return cls(_firsts(rows), _repeats(rows))
 
     @classmethod
     def looked_up(cls, journal: DataFrame) -> "Known":

@@ -406,7 +406,7 @@ class Subscriber:
             events = take(publisher, offset + number, last - number + 1)
             if events:
                 if not muted:
-                    out.append(Deliver(Heard(topic, events if len(events) > 1 else events[0], False, number)))
+                    out.append(Deliver(Heard(topic, events[0] if len(events) == 1 else events, False, number)))
                     notified = number + len(events) - 1
                 number += len(events)
                 continue
