@@ -54,10 +54,6 @@ class Responder(asyncio.DatagramProtocol):
 async def dns(
     udp: Callable[[bytes], list[bytes]], tcp: Callable[[bytes], bytes] | None = None
 ) -> AsyncGenerator[tuple[str, int], None]:
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(lambda: Responder(udp), ("127.0.0.1", 0))
-    where: tuple[str, int] = transport.get_extra_info("sockname")
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         question = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
         assert tcp is not None
@@ -65,7 +61,16 @@ async def dns(
         writer.write(len(response).to_bytes(2, "big") + response)
         writer.close()
 
-    server = await asyncio.start_server(serve, *where) if tcp is not None else None
+    loop = asyncio.get_running_loop()
+    server = None
+    while True:
+        transport, _ = await loop.create_datagram_endpoint(lambda: Responder(udp), ("127.0.0.1", 0))
+        where: tuple[str, int] = transport.get_extra_info("sockname")
+        try:
+            server = await asyncio.start_server(serve, *where) if tcp is not None else None
+            break
+        except OSError:  # the port is free for datagrams only
+            transport.close()
     try:
         yield where
     finally:
