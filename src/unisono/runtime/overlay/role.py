@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from unisono.errors import InvariantError
 from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic
@@ -130,13 +131,13 @@ class OverlayRole:
             self._links.send(to, message.message)
 
     def broadcast(self, effect: Broadcast) -> None:
-        raise NotImplementedError("a broker of an overlay stands on nothing")
+        raise InvariantError("a broker of an overlay stands on nothing")
 
     def join(self, topic: Topic) -> None:
-        raise NotImplementedError("a broker of an overlay stands on nothing")
+        raise InvariantError("a broker of an overlay stands on nothing")
 
     def leave(self, topic: Topic) -> None:
-        raise NotImplementedError("a broker of an overlay stands on nothing")
+        raise InvariantError("a broker of an overlay stands on nothing")
 
     def deliver(self, item: Any) -> None:
         pass

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.errors import InvariantError, MisuseError, TransportError, UnisonoError
 from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.event import Event, Scalar
@@ -398,13 +398,13 @@ class _Port:
             self.outbox.settle(item)
 
     def broadcast(self, effect: Broadcast) -> None:
-        raise NotImplementedError("a client of an overlay has its broker only")
+        raise InvariantError("a client of an overlay has its broker only")
 
     def join(self, topic: Topic) -> None:
-        raise NotImplementedError("a client of an overlay has its broker only")
+        raise InvariantError("a client of an overlay has its broker only")
 
     def leave(self, topic: Topic) -> None:
-        raise NotImplementedError("a client of an overlay has its broker only")
+        raise InvariantError("a client of an overlay has its broker only")
 
     def refused(self, reason: str) -> None:
         logger.debug("%s refused: %s", self.address, reason)
