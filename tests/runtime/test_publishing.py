@@ -9,8 +9,9 @@ import pytest
 from tests.runtime.test_session import take
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Sequencing
 from unisono.protocols.sequencer.messages import Creates
+from unisono.runtime.client import SessionConfig
 from unisono.runtime.node import IN_PROCESS, Node
-from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.session import Session
 
 EVENTS = 20
 

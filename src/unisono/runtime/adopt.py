@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Self
 
 from unisono.model.deployment import Deployment
+from unisono.runtime.client import SessionConfig
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.links import Links
 from unisono.runtime.publish import Publisher
-from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.session import Session
 
 
 class Adopter:

@@ -23,6 +23,7 @@ from unisono.model.ids import Address
 from unisono.model.promise import Promise
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
+from unisono.runtime.client import SessionConfig
 from unisono.runtime.clock import Clock
 from unisono.runtime.fenced import FencedError
 from unisono.runtime.fetching import (
@@ -40,7 +41,7 @@ from unisono.runtime.fetching import (
 from unisono.runtime.groups import Groups, ToGroups
 from unisono.runtime.links import Links
 from unisono.runtime.payload import payload_decoder
-from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.session import Session
 from unisono.runtime.shelf import Cut, Writing, answer, shelf_of
 from unisono.runtime.stream import Notification, Stream
 

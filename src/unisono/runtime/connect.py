@@ -20,12 +20,13 @@ from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security,
 from unisono.runtime import edge
 from unisono.runtime.asking import ask_node
 from unisono.runtime.brokers import endpoint, set_hub
+from unisono.runtime.client import Client, SessionConfig
 from unisono.runtime.discovery import discover
 from unisono.runtime.ens.memory import Hub, HubConfig
 from unisono.runtime.node import IN_PROCESS, Node
-from unisono.runtime.overlay.session import AnySession, OverlaySession
+from unisono.runtime.overlay.session import OverlaySession
 from unisono.runtime.security import SYSTEM, client_context, token_of
-from unisono.runtime.session import Session, SessionConfig
+from unisono.runtime.session import Session
 from unisono.runtime.srv import resolve_srv
 
 
@@ -53,7 +54,7 @@ async def connect(
     state: str | Path | None = None,
     region: str | None = None,
     timeout: float = 10.0,
-) -> AsyncGenerator[AnySession, None]:
+) -> AsyncGenerator[Client, None]:
     """Connects to a deployment; the session of an overlay has the same methods.
 
     async with unisono.connect("unisono://127.0.0.1:7474") as session:
@@ -81,7 +82,7 @@ async def connect(
 
 def _session_of(
     where: str | Path | Deployment, deployment: Deployment, base: Path, token: str, config: SessionConfig
-) -> AnySession:
+) -> Client:
     if not deployment.is_overlay:
         return Session(deployment, base, token, config)
     asked = urlsplit(where).netloc.split(",")[0] if isinstance(where, str) and "://" in where else None

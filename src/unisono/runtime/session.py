@@ -6,23 +6,19 @@ A session that loses a node or the broker keeps its streams and reconnects; mach
 import asyncio
 import logging
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
+from unisono.errors import MisuseError, PlanError, UnisonoError
 from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
-from unisono.model.event import Event, Scalar
+from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
-from unisono.model.interest import check_interest
-from unisono.model.journal import Header, Record
-from unisono.model.promise import Order, Promise, Reliability
-from unisono.model.time import Micros, parse_span
+from unisono.model.journal import Record
+from unisono.model.time import Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
 from unisono.protocols.sequencer.client import OrderingClient
@@ -33,90 +29,51 @@ from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node, make_ens, open_patiently
-from unisono.runtime.clock import Clock
-from unisono.runtime.content import content_of, parse_where
+from unisono.runtime.client import Client, SessionConfig, Wish
+from unisono.runtime.content import content_of
 from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
-from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.frames import Hello
 from unisono.runtime.grids import Grids
 from unisono.runtime.ground import Ground
 from unisono.runtime.groups import Enlisted, Membership
 from unisono.runtime.homes import archives, birthplace, home_of, sequencers
 from unisono.runtime.host import Host
-from unisono.runtime.journal import JournalFile, publication
 from unisono.runtime.links import Links, Sink
 from unisono.runtime.node import sequencer_config
-from unisono.runtime.payload import payload_decoder
 from unisono.runtime.position import numbers_of
-from unisono.runtime.publish import Outbox, Outcome, Publisher
+from unisono.runtime.publish import Outbox, Outcome
 from unisono.runtime.replay import ArchiveClient
-from unisono.runtime.security import client_context
-from unisono.runtime.stream import OnStall, Stream, check_interests
+from unisono.runtime.stream import Stream
 from unisono.runtime.unordered import Unordered, hears_unordered
 
 logger = logging.getLogger(__name__)
 
 
-class SessionConfig(Struct, frozen=True):
-    """How a session waits."""
-
-    open_s: float = 10.0
-    """How long opening a topic or connecting may take before TransportError."""
-    ask_again_s: float = 0.25
-    """Unanswered questions to nodes are repeated after this."""
-    journal: Path | None = None
-    """A directory for the journal of what this session publishes and is told; None writes none."""
-    region: str | None = None
-    """Where this client is: of several broker servers the one there is preferred."""
-    state: Path | None = None
-    """A directory for committed positions of named subscriptions."""
-
-
-class Session:
-    """A connected client. Made by `unisono.connect`."""
+class Session(Client):
+    """A client of sequencer nodes over a broker."""
 
     def __init__(
         self, deployment: Deployment, base: Path, token: str, config: SessionConfig, links: Links | None = None
     ) -> None:
-        """`links` are those of a node in this process; without them the session has its own."""
-        self.deployment, self.config = deployment, config
+        super().__init__(deployment, base, token, config, links)
         self.grids = Grids(deployment)
-        self.address = Address(f"c{secrets.token_hex(5)}")
         self._token, self._base = token, base
         self._homes: dict[Topic, Address] = {}
-        self._topics: dict[str, Topic] = {}
-        self._names: dict[Topic, str] = {}
         self._requests = 0
         self._answers: dict[int, asyncio.Future[edge.Opened | edge.NotOpened]] = {}
         self._streams: list[Stream] = []
         self._stream_count = 0
         self._ports: dict[Topic, list[_Port]] = {}
         self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
-        self._reports: dict[Address, asyncio.Future[edge.Report]] = {}
         self.on_foreign: Callable[[Item], None] | None = None
         """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
         self._foreigners = 0
         kept = archives(deployment)
         self.archive = ArchiveClient(self, kept[0]) if kept else None
         """Who keeps what was delivered, if anybody does."""
-        self._clock = Clock()
-        self._failure: UnisonoError | None = None
-        self._is_open = False
-        self._owns_links = links is None
-        self._links = links or Links(
-            Hello("client", (self.address,), deployment=deployment.name, token=token),
-            Codec(edge.Letters),
-            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
-            edge.claims,
-            self._up,
-            self._down,
-            client_tls=client_context(deployment.security, base),
-        )
         self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
         self._sequencing = sequencer_config(deployment)
-        self._journal = (
-            JournalFile(config.journal, self.address, Header(note="client")) if config.journal is not None else None
-        )
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
         self._port = _Port(self, f"{self.address}/p", self._machine, None)
         window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
@@ -130,135 +87,58 @@ class Session:
     async def open(self) -> None:
         ens = make_ens(self.deployment, self._base, self.ground, self._token, self.config.region)
         self.ground.stand_on(ens)
-        self._links.attach(self.address, self)
+        self.links.attach(self.address, self)
         for node in self.deployment.nodes:
             if self._owns_links and ("sequencer" in node.roles or "archive" in node.roles):
-                dial_node(self._links, node)
+                dial_node(self.links, node)
         await open_patiently(ens, self.config.open_s)
         if ens.traits.strength == "stored":
             self._outbox.confirmations_count()
         await self._port.start()
         self._is_open = True
 
-    async def close(self) -> None:
-        """Waits for outcomes still under way, ends streams, says goodbye."""
-        if not self._is_open:
-            return
-        try:
-            async with asyncio.timeout(self.config.open_s):
-                await self._outbox.drain()
-        except TimeoutError:
-            self._outbox.give_up("the session was closed")
-        for stream in list(self._streams):
-            await stream.close()
-        self._is_open = False
-        self._farewell(Address(f"{self.address}/p"))
+    async def _leave(self) -> None:
+        self._farewell(self._port.address)
         await self._port.host.stop()
         await asyncio.sleep(0)  # the farewells leave
         await self.ground.close()
-        self._links.detach(self.address)
-        self._links.detach(Address(f"{self.address}/p"))
-        if self._owns_links:
-            await self._links.close()
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        self.links.detach(self.address)
+        self.links.detach(self._port.address)
 
-    async def __aenter__(self) -> Self:
-        return self
+    def _open_streams(self) -> list[Stream]:
+        return list(self._streams)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+    def _give_up(self, reason: str) -> None:
+        self._outbox.give_up(reason)
 
-    def check_alive(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if not self._is_open:
-            raise MisuseError("the session is closed")
+    # publishing and subscribing
 
-    # what people call
-
-    async def publish(self, topic: str, data: Any, attributes: dict[str, Scalar] | None = None) -> Outcome:
-        """Publishes one event and waits for its outcome: `Accepted`, `Refused` or `Unknown`.
-
-        outcome = await session.publish("trades", {"sym": "IBM", "px": 101.2})
-        """
+    async def _publishing(self) -> Outbox:
         self.check_alive()
-        lane, data = self._outbox.cell(await self._outbox.lane(topic), data, attributes)
-        await self._outbox.room(lane)
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._outbox.put((lane, answer), data, attributes)
-        return await answer
-
-    async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:
-        """A publisher that does not wait for each outcome; see `Publisher`."""
-        self.check_alive()
-        publisher = Publisher(self._outbox, await self._outbox.lane(topic))
-        if advertise is not None:
-            publisher.advertise(advertise)
-        return publisher
+        return self._outbox
 
     async def drain(self) -> None:
-        """Returns when everything published has its outcome."""
         await self._outbox.drain()
 
-    def subscribe(
-        self,
-        *topics: str,
-        order: Order = "total",
-        deadline: str | None = None,
-        start: str = "latest",
-        reliability: Reliability = "best-effort",
-        on_stall: OnStall = "wait",
-        type: Any = None,
-        name: str | None = None,
-        buffer: int = 65_536,
-        latest_only: bool = False,
-        group: str | None = None,
-        parallel: bool = False,
-        where: str | None = None,
-    ) -> Stream:
-        """A subscription to topics or patterns (`trades.*`), to be entered with `async with` and iterated.
-
-        async with session.subscribe("trades", "quotes", order="total", deadline="500ms") as stream:
-            async for event in stream: ...
-
-        `where` selects by content (docs/reference/filters.md): where="px > 100 and sym = 'IBM'".
-        With `group`, entering waits until it is this member's turn, and `commit` says how far the group is.
-        """
-        self.check_alive()
-        check_interests(topics)
-        for text in topics:
-            check_interest(text)
-        if on_stall not in get_args(OnStall):
-            raise MisuseError(f"on_stall is one of {', '.join(get_args(OnStall))}, not {on_stall!r}")
-        promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
-        wanted = parse_where(where)
-        choose(promise, self._ground_traits(), start, group, parallel, content=where is not None)
-        cut = [topic for topic in topics if topic in self.grids]
-        if cut and (start != "latest" or group is not None or name is not None or reliability == "reliable"):
+    def _stream(self, wish: Wish) -> Stream:
+        start, promise = wish.start, wish.promise
+        choose(promise, self._ground_traits(), start, wish.group, wish.parallel, content=wish.selects)
+        cut = [topic for topic in wish.topics if topic in self.grids]
+        replays = start != "latest" or promise.reliability == "reliable"
+        if cut and (replays or wish.group is not None or wish.name is not None):
             raise PlanError(f"{cut[0]!r} is cut by a grid: its cells are heard live, not yet replayed or resumed")
-        if name is not None and start == "latest" and (kept := self._kept_position(name)) is not None:
+        if wish.name is not None and start == "latest" and (kept := self._kept_position(wish.name)) is not None:
             start = kept
-        stream = Stream(self, topics, promise, numbers_of(start), payload_decoder(type), name, latest_only, wanted)
-        stream.tags_stalled = on_stall == "tag"
-        stream.archive = self.archive if order != "fifo" else None
-        stream.starts_in_past = start != "latest" and stream.archive is not None
-        if group is not None:
-            assert self.archive is not None
-            stream.membership = Membership(group, self.archive, stream)
-        return stream
-
-    async def status(self, node: str) -> edge.Report:
-        """How a node is; raises TransportError if it does not answer."""
-        address = Address(node)
-        future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())
-        report: edge.Report = await self.ask(
-            address, edge.Inquire(self.address), future, f"node {node} does not answer"
+        stream = Stream(
+            self, wish.topics, promise, numbers_of(start), wish.decode, wish.name, wish.latest_only, wish.where
         )
-        return report
+        stream.tags_stalled = wish.on_stall == "tag"
+        stream.archive = self.archive if promise.order != "fifo" else None
+        stream.starts_in_past = start != "latest" and stream.archive is not None
+        if wish.group is not None:
+            assert self.archive is not None
+            stream.membership = Membership(wish.group, self.archive, stream)
+        return stream
 
     # for streams
 
@@ -290,7 +170,7 @@ class Session:
         await stream.host.settle()
         self._farewell(stream.sid)
         await stream.host.stop()
-        self._links.detach(stream.sid)
+        self.links.detach(stream.sid)
 
     def introduce(self, stream: Stream, topic: Topic) -> None:
         """The stream's machine learns the home of a topic, and its cells if it was asked for by name."""
@@ -349,7 +229,7 @@ class Session:
             answers = self._patterns.setdefault(pattern, {})
             for node in sequencers(self.deployment):
                 answers.setdefault(node, loop.create_future())
-                self._links.send(node, edge.Watch(self.address, pattern))
+                self.links.send(node, edge.Watch(self.address, pattern))
             await asyncio.wait(answers.values(), timeout=self.config.open_s)
             for answer in answers.values():
                 if answer.done():
@@ -372,7 +252,7 @@ class Session:
     def silence(self, name: str, patience_s: float) -> str:
         """What to say when a topic could not be joined."""
         home = self._homes[self._topics[name]]
-        who = f"node {home}, home of {name!r}," if not self._links.is_up(home) else f"{name!r}: its home or the broker"
+        who = f"node {home}, home of {name!r}," if not self.links.is_up(home) else f"{name!r}: its home or the broker"
         return f"{who} did not answer within {patience_s:g} s"
 
     def pause(self, stream: Stream) -> None:
@@ -380,34 +260,6 @@ class Session:
 
     def resume(self, stream: Stream) -> None:
         self.ground.resume(stream)
-
-    # names and time
-
-    def name_of(self, topic: Topic) -> str | None:
-        return self._names.get(topic)
-
-    def topic_of(self, name: str) -> Topic | None:
-        return self._topics.get(name)
-
-    def now(self) -> Micros:
-        return self._clock.now()
-
-    # the journal
-
-    @property
-    def journals(self) -> bool:
-        return self._journal is not None
-
-    def note(self, record: Record) -> None:
-        if self._journal is not None:
-            self._journal.note(record)
-
-    def note_publish(self, event: Event) -> None:
-        self.note(publication(event, self.now()))
-
-    def flush_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.flush()
 
     # a sink for letters to the session itself
 
@@ -425,56 +277,21 @@ class Session:
                     watched.set_result(names)
                 else:
                     self._follow(names)  # asked again after a reconnect: what was born meanwhile
-            case edge.Report(node=node):
-                report = self._reports.pop(Address(node), None)
-                if report is not None and not report.done():
-                    report.set_result(message)
             case Fetched() | Located() | Following() | NotFetched() | Enlisted():
                 if self.archive is not None:
                     self.archive.post(message)
             case _:
-                pass
+                super().post(message)
 
     def _follow(self, names: tuple[str, ...]) -> None:
         for stream in list(self._streams):
             stream.follow(names)
-
-    @property
-    def is_full(self) -> bool:
-        return False
-
-    def when_roomy(self, callback: Callable[[], None]) -> None:
-        callback()
-
-    async def ask(self, node: Address, question: Any, future: "asyncio.Future[Any]", silence: str) -> Any:
-        """Repeats the question until the answer is there; raises TransportError after `open_s`."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self.config.open_s
-        while True:
-            self._links.send(node, question)
-            pause = self.config.ask_again_s if self._links.is_up(node) else 0.02
-            done, _ = await asyncio.wait([future], timeout=pause)
-            if done:
-                return future.result()
-            if loop.time() >= until:
-                raise TransportError(silence)
 
     # the outside of machines
 
     def make_outcome(self, outcome: Outcome) -> None:
         """A publication of this session has its outcome."""
         self._outbox.settle(outcome)
-
-    @property
-    def links(self) -> Links:
-        return self._links
-
-    def fail(self, error: Exception) -> None:
-        """A machine of ours has stopped."""
-        self._failure = error if isinstance(error, UnisonoError) else TransportError(f"the session broke: {error!r}")
-        self._outbox.give_up(str(error))
-        for stream in self._streams:
-            stream.fail(self._failure)
 
     def _confirmed(self, count: int) -> None:
         self._outbox.confirmed(count)
@@ -506,14 +323,14 @@ class Session:
     def _up(self, hello: Hello) -> None:
         for address in hello.addresses:
             for pattern in self._patterns:
-                self._links.send(address, edge.Watch(self.address, pattern))
+                self.links.send(address, edge.Watch(self.address, pattern))
 
     def _down(self, hello: Hello, error: UnisonoError | None) -> None:
         logger.info("lost node %s: %s", ", ".join(hello.addresses), error)
 
     def _farewell(self, sid: Address) -> None:
         for node in sequencers(self.deployment):
-            self._links.send(node, Forget(sid))
+            self.links.send(node, Forget(sid))
 
     def _ground_traits(self) -> GroundTraits:
         traits = self.ground.ens.traits

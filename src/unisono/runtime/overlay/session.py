@@ -7,39 +7,27 @@ dials on, and what is subscribed and published afterwards begins under new addre
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from unisono.errors import InvariantError, MisuseError, TransportError, UnisonoError
 from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
-from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
-from unisono.model.interest import check_interest, check_topic_name, is_pattern
-from unisono.model.journal import Header, Record
-from unisono.model.promise import Order, Promise, Reliability
-from unisono.model.time import Micros, parse_span
+from unisono.model.interest import check_topic_name, is_pattern
+from unisono.model.journal import Record
 from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.messages import LinkDown
 from unisono.protocols.sequencer.inputs import Forget
 from unisono.qos import Ground, choose
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node
-from unisono.runtime.clock import Clock
-from unisono.runtime.content import parse_where
-from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.client import Client, SessionConfig, Wish
+from unisono.runtime.frames import Hello
 from unisono.runtime.host import Host
-from unisono.runtime.journal import JournalFile, publication
-from unisono.runtime.links import Links
 from unisono.runtime.overlay.role import broker_config
-from unisono.runtime.payload import payload_decoder
-from unisono.runtime.publish import Outbox, Outcome, Publisher
-from unisono.runtime.security import client_context
-from unisono.runtime.session import Session, SessionConfig
-from unisono.runtime.stream import Stream, check_interests
+from unisono.runtime.publish import Outbox
+from unisono.runtime.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -47,89 +35,46 @@ WINDOW = 1_000
 """Publications under way per topic; whoever publishes more waits."""
 
 
-class OverlaySession:
-    """A connected client of an overlay. Made by `unisono.connect`."""
+class OverlaySession(Client):
+    """A client of the brokers of an overlay."""
 
     def __init__(
         self, deployment: Deployment, base: Path, token: str, config: SessionConfig, near: str | None = None
     ) -> None:
         """`near` is where a broker listens that is preferred to all others."""
-        self.deployment, self.config = deployment, config
-        self.address = Address(f"c{secrets.token_hex(5)}")
+        super().__init__(deployment, base, token, config)
         self.broker = broker_for(deployment, config.region, near)
         self._config = broker_config(deployment)
-        self._topics: dict[str, Topic] = {}
-        self._names: dict[Topic, str] = {}
         self._ports: list[_Port] = []
         self._port_count = 0
         self._outbox: Outbox | None = None
         self._link: asyncio.Future[None] | None = None  # done while the broker is connected
-        self._reports: dict[Address, asyncio.Future[edge.Report]] = {}
-        self._failure: UnisonoError | None = None
-        self._is_open = False
-        self._clock = Clock()
-        self._journal = (
-            JournalFile(config.journal, self.address, Header(note="client")) if config.journal is not None else None
-        )
-        self._links = Links(
-            Hello("client", (self.address,), deployment=deployment.name, token=token),
-            Codec(edge.Letters),
-            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
-            edge.claims,
-            self._up,
-            self._down,
-            client_tls=client_context(deployment.security, base),
-        )
 
     # life
 
     async def open(self) -> None:
         self._link = asyncio.get_running_loop().create_future()
-        self._links.attach(self.address, self)
+        self.links.attach(self.address, self)
         self._is_open = True
-        dial_node(self._links, self.broker)
+        dial_node(self.links, self.broker)
         try:
             await self._connected()
         except BaseException:
             self._is_open = False
-            await self._links.close()
+            await self.links.close()
             raise
 
-    async def close(self) -> None:
-        """Waits for outcomes still under way, ends streams, says goodbye."""
-        if not self._is_open:
-            return
-        if self._outbox is not None:
-            try:
-                async with asyncio.timeout(self.config.open_s):
-                    await self._outbox.drain()
-            except TimeoutError:
-                self._outbox.give_up("the session was closed")
-        for port in list(self._ports):
-            if port.stream is not None:
-                await port.stream.close()
-        self._is_open = False
+    async def _leave(self) -> None:
         for port in self._ports:
             await port.host.stop()
         await asyncio.sleep(0)  # the farewells leave
-        await self._links.close()
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
 
-    async def __aenter__(self) -> Self:
-        return self
+    def _open_streams(self) -> list[Stream]:
+        return [port.stream for port in self._ports if port.stream is not None]
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def check_alive(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if not self._is_open:
-            raise MisuseError("the session is closed")
+    def _give_up(self, reason: str) -> None:
+        if self._outbox is not None:
+            self._outbox.give_up(reason)
 
     def check_content(self, stream: Stream) -> None:
         """An overlay always selects by content."""
@@ -145,78 +90,24 @@ class OverlaySession:
 
     # what people call
 
-    async def publish(self, topic: str, data: Any, attributes: dict[str, Scalar] | None = None) -> Outcome:
-        """Publishes one event and waits for its outcome: `Accepted`, `Refused` or `Unknown`.
-
-        outcome = await session.publish("trades", {"sym": "IBM", "px": 101.2})
-
-        Filters look at the attributes; without any, at the scalars of the data.
-        """
-        outbox = await self._publishing()
-        lane = await outbox.lane(topic)
-        await outbox.room(lane)
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        outbox.put((lane, answer), data, attributes)
-        return await answer
-
-    async def publisher(self, topic: str, advertise: str | None = None) -> Publisher:
-        """A publisher that does not wait for each outcome; `advertise` says in advance what it will publish."""
-        outbox = await self._publishing()
-        publisher = Publisher(outbox, await outbox.lane(topic))
-        if advertise is not None:
-            publisher.advertise(advertise)
-        return publisher
-
     async def drain(self) -> None:
-        """Returns when everything published has its outcome."""
         if self._outbox is not None:
             await self._outbox.drain()
 
-    def subscribe(
-        self,
-        *topics: str,
-        order: Order = "total",
-        deadline: str | None = None,
-        start: str = "latest",
-        reliability: Reliability = "best-effort",
-        on_stall: str = "wait",
-        type: Any = None,
-        name: str | None = None,
-        buffer: int = 65_536,
-        latest_only: bool = False,
-        group: str | None = None,
-        parallel: bool = False,
-        where: str | None = None,
-    ) -> Stream:
-        """A subscription to topics or patterns, narrowed by content, to be entered with `async with` and iterated.
-
-        async with session.subscribe("trades", where="px > 100 and sym = 'IBM'") as stream:
-            async for event in stream: ...
-        """
-        self.check_alive()
-        check_interests(topics)
-        for text in topics:
-            check_interest(text)
-        if on_stall != "wait":
-            raise MisuseError(f"on_stall {on_stall!r} is not built: a stalled topic waits, and says so")
-        wanted = parse_where(where)
-        promise = Promise(order, parse_span(deadline) if deadline is not None else None, reliability, buffer)
+    def _stream(self, wish: Wish) -> Stream:
+        if wish.on_stall != "wait":
+            raise MisuseError(f"on_stall {wish.on_stall!r} is not built: a stalled topic waits, and says so")
         ground = Ground(has_sequencer=False, overlay=True, held_us_max=self._config.held_us_max)
-        choose(promise, ground, start if name is None else "named", group, parallel, content=True)
-        return Stream(self, topics, promise, {}, payload_decoder(type), None, latest_only, wanted)
+        start = wish.start if wish.name is None else "named"
+        choose(wish.promise, ground, start, wish.group, wish.parallel, content=True)
+        return Stream(self, wish.topics, wish.promise, {}, wish.decode, None, wish.latest_only, wish.where)
 
     async def status(self, node: str) -> edge.Report:
         """How the session's broker is; raises TransportError if it does not answer."""
         if node != self.broker.name:
             raise MisuseError(f"this session knows {self.broker.name} only: ask with 'unisono status'")
         await self._connected()
-        address = Address(node)
-        future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())
-        self._links.send(address, edge.Inquire(self.address))
-        await asyncio.wait([future], timeout=self.config.open_s)
-        if not future.done():
-            raise TransportError(f"node {node} does not answer")
-        return future.result()
+        return await super().status(node)
 
     # for streams and publishers
 
@@ -240,7 +131,7 @@ class OverlaySession:
         await port.host.settle()
         port.send(Address(self.broker.name), Forget(port.address))
         await port.host.stop()
-        self._links.detach(port.address)
+        self.links.detach(port.address)
 
     async def open_topics(self, names: list[str]) -> dict[str, Topic]:
         """Numbers are this session's own: an overlay knows topics by their names, and none has to be born."""
@@ -268,32 +159,8 @@ class OverlaySession:
     def resume(self, stream: Stream) -> None:
         pass
 
-    def name_of(self, topic: Topic) -> str | None:
-        return self._names.get(topic)
-
-    def topic_of(self, name: str) -> Topic | None:
-        return self._topics.get(name)
-
     def silence(self, name: str, patience_s: float) -> str:
         return f"{name!r}: the brokers did not agree on the subscription within {patience_s:g} s"
-
-    def now(self) -> Micros:
-        return self._clock.now()
-
-    @property
-    def journals(self) -> bool:
-        return self._journal is not None
-
-    def note(self, record: Record) -> None:
-        if self._journal is not None:
-            self._journal.note(record)
-
-    def note_publish(self, event: Event) -> None:
-        self.note(publication(event, self.now()))
-
-    def flush_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.flush()
 
     async def _publishing(self) -> Outbox:
         await self._connected()
@@ -309,26 +176,7 @@ class OverlaySession:
         self._ports.append(port)
         return port
 
-    # a sink for letters to the session itself
-
-    def post(self, message: Any) -> None:
-        if isinstance(message, edge.Report):
-            report = self._reports.pop(Address(message.node), None)
-            if report is not None and not report.done():
-                report.set_result(message)
-
-    @property
-    def is_full(self) -> bool:
-        return False
-
-    def when_roomy(self, callback: Callable[[], None]) -> None:
-        callback()
-
     # the link
-
-    @property
-    def links(self) -> Links:
-        return self._links
 
     def topic_name(self, topic: Topic) -> str:
         return self._names[topic]
@@ -338,15 +186,6 @@ class OverlaySession:
         if stream is None:
             return OverlayClient(address, broker, self.topic_name, limits=limits)
         return OverlayClient(address, broker, self.topic_name, stream.where, limits)
-
-    def fail(self, error: Exception) -> None:
-        """A machine of ours has stopped."""
-        self._failure = error if isinstance(error, UnisonoError) else TransportError(f"the session broke: {error!r}")
-        if self._outbox is not None:
-            self._outbox.give_up(str(error))
-        for port in self._ports:
-            if port.stream is not None:
-                port.stream.fail(self._failure)
 
     def _up(self, hello: Hello) -> None:
         if self._link is not None and not self._link.done():
@@ -359,10 +198,6 @@ class OverlaySession:
         for port in self._ports:
             port.cut()
         self._ports = [port for port in self._ports if port.stream is not None]
-
-
-AnySession = Session | OverlaySession
-"""What `connect` gives; the methods are the same."""
 
 
 class _Port:
