@@ -249,6 +249,7 @@ class Run:
 
     async def quiet(self, patience_s: float = 150.0, subscriptions: int = 2 * len(TOPICS)) -> None:
         """Waits until the subscribers that live have been told of every number issued, or for as long as is fair."""
+        await self._publish_last()
         loop = asyncio.get_running_loop()
         until = loop.time() + patience_s
         while loop.time() < until:
@@ -266,6 +267,13 @@ class Run:
             alive = [key for key in told if not self._is_dead(key[0])]
             if len(alive) == subscriptions and all(told[key] >= issued.get(key[1], 0) for key in alive):
                 return
+
+    async def _publish_last(self) -> None:
+        """One more event per topic: what publishers that have ended left on its way to a home has its number before."""
+        async with unisono.connect(self.file, journal=self.journals / "last", timeout=60) as session:
+            for topic in TOPICS:
+                while not isinstance(await session.publish(topic, "the last"), unisono.Accepted):
+                    pass
 
     def _is_dead(self, subscriber: str | None) -> bool:
         return subscriber is None or subscriber.partition("/")[0] in self.crashed
