@@ -1,6 +1,7 @@
 """Links: sessions survive lost connections and restarts exactly once; nobody speaks in another's name."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.runtime.toy import Add, Adder, Inputs, Seen, Toys, until
 from unisono.errors import PeerError, UnisonoError
 from unisono.model.ids import Address
 from unisono.model.time import Micros
-from unisono.runtime.frames import Codec, Hello, Letter, encode_frame
+from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
 from unisono.runtime.host import Host
 from unisono.runtime.links import Links, LinksConfig
 from unisono.runtime.wal import Log, LogConfig
@@ -126,6 +127,41 @@ def test_a_party_with_a_wrong_token_stays_outside(tmp_path: Path) -> None:
         assert not parent.links.is_up(CHILD)
         writer.close()
         await parent.stop()
+
+    asyncio.run(run())
+
+
+def test_a_party_is_announced_before_anything_it_says_and_hears_our_hello_first() -> None:
+    async def run() -> None:
+        happened: list[str] = []
+
+        class Listener:
+            is_full = False
+
+            def post(self, message: Any) -> None:
+                happened.append(f"heard {message.amount}")
+
+            def when_roomy(self, callback: Callable[[], None]) -> None:
+                callback()
+
+        def up(hello: Hello) -> None:
+            happened.append(f"up {hello.addresses[0]}")
+            links.send(CHILD, Add(2))
+
+        links = Links(Hello("node", (PARENT,)), CODEC, lambda _: None, sender, up, lambda _hello, _error: None)
+        links.attach(PARENT, Listener())
+        port = await links.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(encode_frame(Hello("node", (CHILD,))) + encode_frame([Letter(PARENT, Add(1))]))
+        frames = FrameReader(1 << 20)
+        bodies: list[memoryview] = []
+        while len(bodies) < 2:
+            bodies += frames.feed(await asyncio.wait_for(reader.read(1 << 16), 60))
+        assert isinstance(decode_hello(bodies[0]), Hello)
+        assert CODEC.decode(bodies[1]) == [Letter(CHILD, Add(2))]
+        assert happened == ["up child", "heard 1"]
+        writer.close()
+        await links.close()
 
     asyncio.run(run())
 

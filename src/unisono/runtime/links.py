@@ -206,10 +206,9 @@ class Links:
         self._connections[connection] = None
         for address in hello.addresses:
             self._routes[address] = connection
-        if connection.dialed:  # what the other side says may be in the same bytes as its hello
-            self._up(hello)
-        else:  # not now: our own hello leaves first
-            asyncio.get_running_loop().call_soon(self._up, hello)
+        # Now, and not in the next turn: what the party says may already be here, in the same bytes as its hello or read
+        # before the loop takes its turn (uvloop does). What is posted meanwhile leaves after our own hello.
+        self._up(hello)
         return None
 
     def _receive(self, connection: Connection, letters: list[Letter[Any]]) -> None:
