@@ -14,10 +14,7 @@ def opened(*topics: Topic) -> HoldBack:
 
 
 def due(hold: HoldBack) -> list[Topic]:
-    found = []
-    while (topic := hold.next_due()) is not None:
-        found.append(topic)
-    return found
+    return list(hold.due())
 
 
 def test_a_sleeper_wakes_when_its_number_is_reached_and_not_before() -> None:
@@ -69,3 +66,21 @@ def test_a_queue_that_opens_behind_an_awaited_number_wakes_the_sleeper() -> None
     hold.sleep(A, B, 2)
     hold.open(B, 2)
     assert due(hold) == [A]
+
+
+def test_a_queue_that_waits_for_another_is_not_due_for_a_reason_of_its_own() -> None:
+    hold = opened(A, B)
+    hold.sleep(A, B, 1)
+    assert not hold.wake(A)
+    assert due(hold) == []
+    hold.advance(B, 1)
+    assert due(hold) == [A]
+    assert hold.wake(A)
+
+
+def test_what_comes_behind_a_head_that_was_passed_over_does_not_wait_for_what_it_waited_for() -> None:
+    hold = opened(A, B)
+    hold.sleep(A, B, 1)
+    hold.advance(A, 1)
+    assert due(hold) == [A]
+    assert hold.wake(A)

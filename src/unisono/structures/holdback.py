@@ -6,6 +6,7 @@ when that is met the next unmet one is looked for. Nothing is ever rescanned.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from unisono.model.ids import Topic
@@ -36,9 +37,12 @@ class HoldBack:
             self._filed.pop(sleeper, None)
             self._due.append(sleeper)
 
-    def wake(self, topic: Topic) -> None:
-        """The head of this queue may be ready for a reason of its own."""
+    def wake(self, topic: Topic) -> bool:
+        """The head of this queue may be ready for a reason of its own; False: not while it waits for another."""
+        if topic in self._filed:
+            return False
         self._due.append(topic)
+        return True
 
     def wake_all(self) -> None:
         self._due.extend(self.local)
@@ -53,16 +57,18 @@ class HoldBack:
     def advance(self, topic: Topic, number: int) -> None:
         """The item `number` has been processed."""
         self.local[topic] = number
+        if topic in self._filed:  # it was passed over: what comes behind it waits for something else
+            del self._filed[topic]
+            self._due.append(topic)
         if topic in self._asleep:
             self._wake_sleepers(topic, number)
 
-    def next_due(self) -> Topic | None:
-        """A queue to examine, or None when all is quiet. A queue may be named more often than needed."""
+    def due(self) -> Iterator[Topic]:
+        """The queues to examine, until all is quiet. A queue may be named more often than needed."""
         while self._due:
             topic = self._due.popleft()
             if topic in self.local:
-                return topic
-        return None
+                yield topic
 
     def _wake_sleepers(self, topic: Topic, number: int) -> None:
         heap = self._asleep.get(topic)

@@ -89,7 +89,7 @@ def test_a_payload_nobody_numbers_is_asked_for_and_dropped_in_the_end() -> None:
     world.letters = [x for x in world.letters if x.kind != "Creates"]
     world.timers.pop(("p", "create"))  # the publisher is gone
     world.run()
-    assert len(world.clients["a"].subscriber.feeds[X].payloads) == 1
+    assert world.clients["a"].subscriber.feeds[X].payloads.count == 1
     world.settle()
     assert world.clients["a"].subscriber.feeds[X].payloads.oldest() is None
     assert gaps(world) == []

@@ -4,10 +4,18 @@ The weaker rules are planted by `tests/mutants/sequencer.toml`; each kills the t
 Topics X and T live in different regions of a star unless said; events are named after their topics.
 """
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
+from unisono.machine import Deliver, Heard, Joined, Subscribe
+from unisono.model.event import Event
+from unisono.model.ids import Address
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import Collected, Installed, Payload, Run, Stamps
 
 X, T, U = 1, 2, 3
 FULL = replace(STAMP, encoding="full")
@@ -55,6 +63,28 @@ def test_c07_d08_events_with_an_entry_of_a_topic_being_joined_are_held() -> None
     assert world.order("s") == ""
     finish(world)
     assert world.order("s") == world.order("a") == "t,x"
+
+
+def test_an_event_that_waits_is_held_for_a_topic_joined_meanwhile() -> None:
+    """t has entries for X, which nobody here has, and for U, for which it waits; then X is joined."""
+    home = Address("home")
+    client = OrderingClient(Address("s"), dict.fromkeys((X, T, U), home), STAMP)
+
+    def handle(*inputs: Any) -> list[Any]:
+        effects = [effect for one in inputs for effect in client.handle(one, Micros(1))]
+        return [effect.item for effect in effects if isinstance(effect, Deliver)]
+
+    def event(topic: int, topics: tuple[int, ...] = (), numbers: tuple[int, ...] = ()) -> tuple[Heard, Heard]:
+        payload = Payload(Address("p"), 1, Event("p", 1, str(topic), b""))
+        run = Run(1, 1, Address("p"), 1, topics, numbers)
+        return Heard(topic, payload), Heard(topic, Stamps(topic, (run,)))
+
+    handle(Subscribe((T, U)), Joined(T), Joined(U), Installed(T, 1, 0), Installed(U, 1, 0))
+    assert handle(*event(T, (X, U), (1, 1))) == []
+    handle(Subscribe((X,)))
+    assert [item.topic for item in handle(*event(U))] == [U]
+    joined, told = handle(Joined(X), Collected(T, 2), Collected(U, 2), Installed(X, 2, 1))
+    assert (joined, told.topic) == (Joined(X, 1), T)
 
 
 def leave_and_look() -> Deployment:

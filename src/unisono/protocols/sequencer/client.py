@@ -39,13 +39,14 @@ class OrderingClient:
         self.homes = dict(homes)
         self.publisher = Publisher(address, self.homes, config)
         self.subscriber = Subscriber(address, self.homes, config)
+        self._delivery, self._subscription = self.subscriber.delivery, self.subscriber.subscription
 
     def handle(self, message: ClientInput, now: Micros) -> list[Effect]:
         out: list[Effect] = []
         publisher, subscriber = self.publisher, self.subscriber
         match message:
             case Heard(topic=topic, message=heard):
-                subscriber.heard(topic, heard, now, out)
+                self._delivery.heard(topic, heard, now, out)
             case Publish(topic=topic, message=event, request=request):
                 if isinstance(event, Event):
                     publisher.publish(topic, event, request, not subscriber.open, now, out)
@@ -58,11 +59,11 @@ class OrderingClient:
                 if unknown:
                     out.append(Refuse(f"nobody hosts topic {unknown[0]}"))
                 else:
-                    subscriber.subscribe(topics, now, out)
+                    self._subscription.subscribe(topics, now, out)
             case Unsubscribe(topics=topics):
-                subscriber.unsubscribe(topics, now, out)
+                self._subscription.unsubscribe(topics, now, out)
             case Joined(topic=topic):
-                subscriber.joined(topic, now, out)
+                self._subscription.joined(topic, now, out)
             case Taken():
                 publisher.taken(message, now, out)
             case Completed():
@@ -70,13 +71,13 @@ class OrderingClient:
             case Granted():
                 publisher.granted(message, not subscriber.open, now, out)
             case Collected():
-                subscriber.collected(message, now, out)
+                self._subscription.collected(message, now, out)
             case Installed():
-                subscriber.installed(message, now, out)
+                self._subscription.installed(message, now, out)
             case Updated():
-                subscriber.updated(message)
+                self._subscription.updated(message)
             case Denied():
-                subscriber.denied(message, now, out)
+                self._subscription.denied(message, now, out)
             case Told():
                 subscriber.told(message, now, out)
                 publisher.told(message, not subscriber.open, now, out)
@@ -91,6 +92,6 @@ class OrderingClient:
                 out.append(Refuse("a client that has crashed comes back under a new address"))
             case _:
                 assert_never(message)
-        if publisher.waits_for_open and not subscriber.open:
+        if publisher.held and not subscriber.open:
             publisher.release(True, now, out)
         return out

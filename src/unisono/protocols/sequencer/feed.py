@@ -1,8 +1,9 @@
 """What a subscriber has heard on one topic and not yet processed: runs as far as they are known, and payloads."""
 
-from collections import deque
 from collections.abc import Container
 from contextlib import suppress
+
+from msgspec import Struct
 
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
@@ -10,33 +11,24 @@ from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
 
 
-class Item:
+class Item(Struct, gc=False):
     """A run as far as it is known."""
 
-    __slots__ = (
-        "first",
-        "last",
-        "missing",
-        "numbers",
-        "publisher",
-        "request",
-        "settled",
-        "since",
-        "topics",
-        "void",
-    )
-
-    def __init__(self, run: Run, now: Micros) -> None:
-        self.since = now  # when we first knew of it: its deadlines run from here
-        self.first = run.first
-        self.last = run.first + run.count - 1
-        self.publisher = run.publisher
-        self.request = run.request
-        self.topics: Topics = run.topics
-        self.numbers: Numbers = run.numbers
-        self.missing: dict[Topic, None] | None = None  # None: not known yet
-        self.settled: dict[Topic, None] = {}  # by pieces that came before the home's
-        self.void = False
+    first: int
+    last: int
+    publisher: Address
+    request: int
+    topics: Topics
+    numbers: Numbers
+    since: Micros
+    """When we first knew of it: its deadlines run from here."""
+    missing: Topics | None = None
+    """Topics whose entries are still to come; None: not known yet."""
+    settled: Topics = ()
+    """By pieces that came before the home's."""
+    void: bool = False
+    met: int = 0
+    """So many entries, the first ones, are known to have been reached."""
 
 
 def singles(run: Run) -> list[Run]:
@@ -47,107 +39,88 @@ def singles(run: Run) -> list[Run]:
 
 ASKS_MAX = 100
 """Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
-ARRIVALS_MIN = 1000
-"""How many arrivals are remembered before those of events that no longer wait are looked for."""
 
 
 class Held:
     """Payloads of one topic that wait for their numbers, by publisher and request.
 
     They come and go in rows of consecutive requests, and a row costs a few calls: what is done per event is done by
-    `dict.update`, `map` and slices.
+    `dict.update`, `map` and slices. When each of them came is written down nowhere; `grow_old`, called now and then,
+    sees who is still here.
     """
 
-    __slots__ = ("_arrivals", "_arrivals_max", "_count", "_rows")
+    __slots__ = ("_first", "_old", "_rows", "_turned", "count")
 
     def __init__(self) -> None:
-        self._rows: dict[Address, dict[int, Event]] = {}
-        self._count = 0
-        self._arrivals: deque[tuple[Address, int, int, Micros]] = deque()  # publisher, first request, how many, when
-        self._arrivals_max = ARRIVALS_MIN
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        self._rows: dict[Address, dict[int, Event]] = {}  # no row is empty, and each is in order of arrival
+        self._old: dict[Address, dict[int, Event]] = {}  # those that were here at the last turn
+        self._turned = Micros(0)
+        self._first: dict[Address, tuple[int, Micros]] = {}  # who was first of his publisher's, and since when
 
     def __contains__(self, key: tuple[Address, int]) -> bool:
-        return key[1] in self._rows.get(key[0], ())
+        publisher, request = key
+        return request in self._rows.get(publisher, ()) or request in self._old.get(publisher, ())
 
-    def put(self, publisher: Address, request: int, event: Event, now: Micros) -> None:
+    def put(self, publisher: Address, request: int, event: Event) -> None:
         row = self._rows.get(publisher)
         if row is None:
             row = self._rows[publisher] = {}
         if request not in row:
-            self._count += 1
+            self.count += 1
         row[request] = event
-        self._arrivals.append((publisher, request, 1, now))
-        if len(self._arrivals) > self._arrivals_max:
-            self._tidy()
 
-    def put_row(self, publisher: Address, request: int, events: tuple[Event, ...], now: Micros) -> None:
+    def put_row(self, publisher: Address, request: int, events: tuple[Event, ...]) -> None:
         row = self._rows.get(publisher)
         if row is None:
             row = self._rows[publisher] = {}
         before = len(row)
         row.update(zip(range(request, request + len(events)), events))
-        self._count += len(row) - before
-        self._arrivals.append((publisher, request, len(events), now))
-        if len(self._arrivals) > self._arrivals_max:
-            self._tidy()
+        self.count += len(row) - before
 
     def take(self, publisher: Address, request: int, count: int) -> tuple[Event, ...]:
-        """Takes out the events of up to `count` consecutive requests, until one is missing."""
-        row = self._rows.get(publisher)
-        if row is None:
-            return ()
-        first = row.pop(request, None)
-        if first is None:
-            return ()
-        events = [first]
+        """Takes out the events of up to `count` consecutive requests, until one is missing or of another age."""
+        rows = self._rows
+        row = rows.get(publisher)
+        if row is None or request not in row:
+            rows = self._old
+            row = rows.get(publisher)
+            if row is None or request not in row:
+                return ()
+        events = [row.pop(request)]
         if count > 1 and request + 1 in row:
             with suppress(KeyError):  # of the first that is missing: those before it are in the list
                 events.extend(map(row.pop, range(request + 1, request + count)))
-        self._count -= len(events)
+        self.count -= len(events)
         if not row:
-            del self._rows[publisher]
+            del rows[publisher]
         return tuple(events)
 
     def take_all(self) -> list[tuple[Address, int, Event]]:
         """Takes out everything, each publisher's in its order."""
-        rows, self._rows, self._count = self._rows, {}, 0
+        rows = {publisher: {**row, **self._rows.get(publisher, {})} for publisher, row in self._old.items()}
+        rows |= {publisher: row for publisher, row in self._rows.items() if publisher not in rows}
+        self._old, self._rows, self.count = {}, {}, 0
         return [(publisher, request, row[request]) for publisher, row in rows.items() for request in sorted(row)]
 
-    def drop_before(self, moment: Micros) -> None:
-        """Forgets what has come before this moment."""
-        while self._arrivals and self._arrivals[0][3] <= moment:
-            publisher, request, count, _ = self._arrivals.popleft()
-            for one in range(request, request + count):
-                self.take(publisher, one, 1)
+    def grow_old(self, now: Micros, keep_us: Micros) -> None:
+        """Drops what has been here for `keep_us`, at the latest after twice as long, and looks who waits longest."""
+        if now - self._turned >= keep_us:
+            self.count = sum(map(len, self._rows.values()))
+            self._old, self._rows, self._turned = self._rows, {}, now
+        before, self._first = self._first, {}
+        for publisher, row in [*self._rows.items(), *self._old.items()]:
+            request = next(iter(row))
+            known = before.get(publisher)
+            self._first[publisher] = known if known is not None and known[0] == request else (request, now)
 
     def oldest(self) -> tuple[Address, int, Micros] | None:
-        """Publisher and request of the payload that has waited longest, and since when."""
-        while self._arrivals:
-            arrival = self._arrivals.popleft()
-            first = self._first_of(arrival)
-            if first is not None:
-                publisher, request, count, since = arrival
-                self._arrivals.appendleft((publisher, first, request + count - first, since))
-                return publisher, first, since
-        return None
-
-    def _tidy(self) -> None:
-        """Forgets the arrivals of what has been taken out; their number stays within a multiple of what waits."""
-        if self._count:
-            self._arrivals = deque([one for one in self._arrivals if self._first_of(one) is not None])
-        else:
-            self._arrivals.clear()
-        self._arrivals_max = ARRIVALS_MIN + 8 * len(self._arrivals)
-
-    def _first_of(self, arrival: tuple[Address, int, int, Micros]) -> int | None:
-        publisher, request, count, _ = arrival
-        row = self._rows.get(publisher, ())
-        if request in row:
-            return request
-        return next((one for one in range(request, request + count) if one in row), None)
+        """Publisher and request of the payload that has waited longest, and since when we know that it waits."""
+        waiting = [(since, who, request) for who, (request, since) in self._first.items() if (who, request) in self]
+        if not waiting:
+            return None
+        since, publisher, request = min(waiting)
+        return publisher, request, since
 
 
 class Feed:

@@ -12,7 +12,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from unisono.machine import Accepted, Broadcast, Deliver, Effect, Refused, Send, SetTimer, Unknown
+from unisono.machine import Accepted, Broadcast, Deliver, Effect, Refused, Send, Unknown
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
@@ -30,6 +30,7 @@ from unisono.protocols.sequencer.messages import (
     Told,
     Wanted,
 )
+from unisono.protocols.sequencer.timers import Timers
 
 
 class _Open(Struct, gc=False):
@@ -57,9 +58,10 @@ class Publisher:
         self.incomplete: dict[Topic, int] = {}
         """Causal: the last request per topic that is not known to be complete."""
         self._next: dict[Topic, int] = {}
-        self._held: deque[tuple[Topic, int]] = deque()  # causal: requests that have to wait, in program order
+        self.held: deque[tuple[Topic, int]] = deque()
+        """Causal: requests that have to wait, in program order."""
         self._causal = config.causal
-        self._timers: dict[str, None] = {}
+        self._timers = Timers()
 
     def count_open(self, topic: Topic) -> int:
         """Publications on the topic that have no durable numbers, whether or not the caller has been told Unknown."""
@@ -82,9 +84,9 @@ class Publisher:
         self._open_count[topic] = count + 1
         if self.config.mode == "stamp":
             out.append(Broadcast(topic, Payload(self.address, request, event)))
-        self._held.append((topic, request))
+        self.held.append((topic, request))
         self.release(ready, now, out)
-        self._set("create", self.config.resend_us, now, out)
+        self._repeat(now, out)
 
     def publish_all(
         self, topic: Topic, events: tuple[Event, ...], outcome: int, ready: bool, now: Micros, out: list[Effect]
@@ -93,7 +95,7 @@ class Publisher:
         waiting = self.open.setdefault(topic, {})
         count = self._open_count.get(topic, 0) + len(events)
         crowded = count > self.config.window
-        if self._causal or self._held or crowded or self.config.mode != "stamp" or topic not in self.homes:
+        if self._causal or self.held or crowded or self.config.mode != "stamp" or topic not in self.homes:
             for i, event in enumerate(events):
                 self.publish(topic, event, outcome + i, ready, now, out)
             return
@@ -105,7 +107,7 @@ class Publisher:
         gathered = self._gathered[topic] = self._gathered.get(topic, 0) + len(events)
         if gathered >= self.config.gather or count - gathered < self.config.gather:
             self._ask_gathered(topic, now, out)
-        self._set("create", self.config.resend_us, now, out)
+        self._repeat(now, out)
 
     def _ask_gathered(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         gathered = self._gathered.pop(topic, 0)
@@ -119,19 +121,15 @@ class Publisher:
 
     def release(self, ready: bool, now: Micros, out: list[Effect]) -> None:
         """Lets go what no longer has to wait."""
-        while self._held:
-            topic, request = self._held[0]
+        while self.held:
+            topic, request = self.held[0]
             if self._causal and (not ready or any(other != topic for other in self.incomplete)):
                 return
-            self._held.popleft()
+            self.held.popleft()
             if self._causal:
                 self.incomplete[topic] = request
             self.open[topic][request].asked_at = now
             self._ask(topic, request, 1, out)
-
-    @property
-    def waits_for_open(self) -> bool:
-        return bool(self._held)
 
     def _ask(self, topic: Topic, first: int, count: int, out: list[Effect]) -> None:
         waiting = self.open[topic]
@@ -198,11 +196,11 @@ class Publisher:
             self._next[message.topic] = again + 1
             waiting[again] = publication
             publication.number, publication.asked_at = 0, None
-            self._held.append((message.topic, again))
+            self.held.append((message.topic, again))
         self.release(ready, now, out)
 
     def fired(self, now: Micros, out: list[Effect]) -> None:
-        self._timers.clear()
+        self._timers.fired("create")
         for topic, waiting in self.open.items():
             first = last = 0
             for request, publication in waiting.items():
@@ -222,7 +220,7 @@ class Publisher:
             if request not in self.open[topic]:  # taken, but is it complete?
                 self._ask(topic, request, 1, out)
         if any(self.open.values()) or self.incomplete:
-            self._set("create", self.config.resend_us, now, out)
+            self._repeat(now, out)
 
     def _ask_run(self, topic: Topic, first: int, last: int, out: list[Effect]) -> None:
         if first:
@@ -234,7 +232,5 @@ class Publisher:
         if row.outcome is not None:
             out.append(Deliver(Accepted(row.outcome, count=count)))
 
-    def _set(self, key: str, delay: Micros, now: Micros, out: list[Effect]) -> None:
-        if key not in self._timers:
-            self._timers[key] = None
-            out.append(SetTimer(key, Micros(now + delay)))
+    def _repeat(self, now: Micros, out: list[Effect]) -> None:
+        self._timers.set("create", Micros(now + self.config.resend_us), out)

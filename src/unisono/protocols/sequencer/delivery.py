@@ -1,0 +1,365 @@
+"""Delivery at a subscriber: what the broker brings is held back until the order allows it.
+
+An item is a number of a topic with its timestamp and its payload (or the knowledge that the payload will not come).
+It is processed iff (1) it is the next number of its topic, (2) every entry of a topic we subscribe to has been
+reached, (3) no entry belongs to a topic we are just joining, (4) the gate given at joining has been reached, and
+(5) with early stamps, no topic we subscribe to or are joining is still missing from its timestamp. Processing moves
+the clock of its own topic only. Skips and voids obey the same rules and notify nobody.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from unisono.machine import Deliver, Effect, Gap, Heard, Refuse
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.feed import Feed, Item, singles
+from unisono.protocols.sequencer.messages import (
+    Entries,
+    Mark,
+    Payload,
+    Payloads,
+    Piece,
+    Pieces,
+    Run,
+    Stamps,
+    Ticketed,
+    Void,
+)
+from unisono.protocols.sequencer.timers import Timers
+from unisono.protocols.sequencer.unreliable import Patience
+from unisono.structures.holdback import HoldBack
+
+NOBODY = Address("")
+
+
+class Delivery:
+    """What has come in on the topics of one client, and what of it may be told."""
+
+    def __init__(self, config: SequencerConfig, timers: Timers) -> None:
+        self.config, self.timers = config, timers
+        self.hold = HoldBack()
+        self.feeds: dict[Topic, Feed] = {}
+        """Topics subscribed to (live) and topics being joined."""
+        self.seen: Entries = {}
+        """The last number *notified* per topic, over all subscription periods."""
+        self.open: dict[tuple[Topic, int], dict[Topic, None]] = {}
+        """Causal order with early stamps: notified runs (topic, first) whose timestamps are not complete yet."""
+        self.patience = Patience(config.patience_us, config.patience_events_max) if config.unreliable else None
+
+    def examine_anew(self) -> None:
+        """What was found to hold nothing back may do so now."""
+        for feed in self.feeds.values():
+            feed.cleared, feed.awaited = 0, None
+            if (head := feed.items.get(feed.head)) is not None:
+                head.met = 0
+
+    # What the broker brings.
+
+    def heard(self, topic: Topic, message: Any, now: Micros, out: list[Effect]) -> None:
+        feed = self.feeds.get(topic)
+        if feed is None:
+            if self.open and isinstance(message, Pieces):
+                self._close_open(message)
+            return
+        match message:
+            case Payload(publisher=publisher, request=request, event=event):
+                if not self._hold_payload(topic, feed, publisher, request, event, now, out):
+                    return
+            case Payloads():
+                if not self._hold_payloads(topic, feed, message, now, out):
+                    return
+            case Pieces(pieces=pieces):
+                if self.open:
+                    self._close_open(message)
+                for piece in pieces:
+                    self._merge(topic, feed, piece, now)
+                if self._are_ahead(topic, feed, [piece.run for piece in pieces], now, out):
+                    return
+            case Stamps(runs=runs):
+                for run in runs:
+                    self.complete(topic, feed, run, now)
+                if self._are_ahead(topic, feed, runs, now, out):
+                    return
+            case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
+                if feed.live and number <= self.hold.local[topic]:
+                    key = (publisher, request)
+                    self._late(topic, feed, key if key in feed.skipped else (NOBODY, number), event, out)
+                elif self._has_room(feed, out):
+                    feed.payloads.put(publisher, request, event)
+                    run = Run(number, 1, publisher, request, tuple(entries), tuple(entries.values()))
+                    self.complete(topic, feed, run, now)
+                    if self.patience is not None:
+                        self.patience.add(topic, number, now)
+            case Void(run=run):
+                self.void(topic, feed, run, now)
+            case Mark(number=number):
+                feed.mark = max(feed.mark, number)
+            case _:
+                out.append(Refuse(f"{type(message).__name__} is nothing the sequencer publishes"))
+                return
+        if feed.live and (self.hold.wake(topic) or self.patience is not None):
+            self.process(now, out)
+
+    def _are_ahead(self, topic: Topic, feed: Feed, runs: Sequence[Run], now: Micros, out: list[Effect]) -> bool:
+        """Whether these runs lie behind one that is still to come, so that they move nothing yet."""
+        if not feed.live:
+            return False
+        following = self.hold.local[topic] + 1
+        for run in runs:
+            if run.first <= following:
+                return False
+        if "ask" not in self.timers.running:
+            self.timers.set("ask", Micros(now + self.config.ask_us), out)
+        return True
+
+    def _hold_payload(
+        self,
+        topic: Topic,
+        feed: Feed,
+        publisher: Address,
+        request: int,
+        event: Event,
+        now: Micros,
+        out: list[Effect],
+    ) -> bool:
+        """Keeps it; tells whether the head of the topic has waited for it."""
+        if feed.skipped and (publisher, request) in feed.skipped:
+            self._late(topic, feed, (publisher, request), event, out)
+            return False
+        if feed.payloads.count >= self.config.buffer_max:
+            return self._has_room(feed, out)
+        feed.payloads.put(publisher, request, event)
+        if "ask" not in self.timers.running and feed.live:
+            self.timers.set("ask", Micros(now + self.config.ask_us), out)
+        return feed.awaited == (publisher, request)
+
+    def _hold_payloads(self, topic: Topic, feed: Feed, row: Payloads, now: Micros, out: list[Effect]) -> bool:
+        """The same for all of a row."""
+        publisher, request, events = row.publisher, row.request, row.events
+        if feed.skipped or feed.payloads.count + len(events) > self.config.buffer_max:
+            awaited = [
+                self._hold_payload(topic, feed, publisher, request + i, event, now, out)
+                for i, event in enumerate(events)
+            ]
+            return any(awaited)
+        feed.payloads.put_row(publisher, request, events)
+        if "ask" not in self.timers.running and feed.live:
+            self.timers.set("ask", Micros(now + self.config.ask_us), out)
+        return feed.awaited is not None and feed.awaited in feed.payloads
+
+    def _has_room(self, feed: Feed, out: list[Effect]) -> bool:
+        if feed.payloads.count < self.config.buffer_max:
+            return True
+        out.append(Refuse(f"{feed.payloads.count} payloads wait: this one counts as lost"))
+        return False
+
+    def _new_item(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> Item | None:
+        """Of a run we did not know; None: it has been processed."""
+        last = run.first + run.count - 1
+        if feed.live and last <= self.hold.local[topic]:
+            return None
+        if last > feed.mark:
+            feed.mark = last
+        item = Item(run.first, last, run.publisher, run.request, run.topics, run.numbers, now)
+        feed.items[run.first] = item
+        return item
+
+    def complete(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> None:
+        """The whole timestamp of a run is known."""
+        if run.count > 1 and self.config.mode == "ticket":  # there, events come one by one
+            for one in singles(run):
+                self.complete(topic, feed, one, now)
+            return
+        item = feed.items.get(run.first) or self._new_item(topic, feed, run, now)
+        if item is not None and item.missing != ():
+            item.topics, item.numbers, item.missing, item.met = run.topics, run.numbers, (), 0
+
+    def _merge(self, topic: Topic, feed: Feed, piece: Piece, now: Micros) -> None:
+        """What one node has decided of a run; pieces come in any order, and more than once."""
+        run, missing = piece.run, piece.missing
+        item = feed.items.get(run.first)
+        if item is None:
+            item = self._new_item(topic, feed, run, now)
+            if item is None:
+                return
+        else:
+            merged = {**dict(zip(item.topics, item.numbers)), **run.entries}
+            item.topics, item.numbers = tuple(merged), tuple(merged.values())
+        if item.missing is None:
+            item.missing = missing
+            item.settled += piece.settled
+            if missing and item.settled:
+                item.missing = tuple([x for x in missing if x not in item.settled])
+        elif item.missing and piece.settled:
+            item.missing = tuple([x for x in item.missing if x not in piece.settled])
+
+    def void(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> None:
+        """A run of numbers that will not be published; those whose events have come all the same are delivered."""
+        for one in singles(run):
+            self.complete(topic, feed, one, now)
+            if one.first in feed.items:
+                feed.items[one.first].void = True
+
+    def _close_open(self, message: Pieces) -> None:
+        for piece in message.pieces:
+            missing = self.open.get((message.topic, piece.run.first))
+            if missing is not None:
+                for x in piece.settled:
+                    missing.pop(x, None)
+                if not missing:
+                    del self.open[message.topic, piece.run.first]
+
+    # The delivery rule.
+
+    def process(self, now: Micros, out: list[Effect]) -> None:
+        self.examine_due(now, out)
+        if self.patience is not None:
+            self._lose_patience(self.patience, now, out)
+        if "ask" not in self.timers.running and any(feed.live and self.waits(t) for t, feed in self.feeds.items()):
+            self.timers.set("ask", Micros(now + self.config.ask_us), out)
+
+    def waits(self, topic: Topic) -> bool:
+        feed = self.feeds[topic]
+        return bool(feed.payloads.count or feed.items or feed.mark > self.hold.local[topic])
+
+    def examine_due(self, now: Micros, out: list[Effect]) -> None:
+        for topic in self.hold.due():
+            self._examine(topic, now, out)
+
+    def _examine(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        feed = self.feeds[topic]
+        local, items = self.hold.local, feed.items
+        while True:
+            number = local[topic] + 1
+            item = items.get(feed.head)
+            if item is None:
+                item = items.get(number)
+                if item is None:
+                    feed.awaited = None
+                    return
+                feed.head = number
+            if feed.cleared != item.first:
+                feed.awaited = None
+                if not self.allows(topic, feed, item):
+                    return
+                feed.cleared = item.first
+            if not self._deliver_run(topic, feed, item, number, out):
+                return
+
+    def allows(self, topic: Topic, feed: Feed, item: Item) -> bool:
+        """Rules 2 to 5, for the head of a topic; what it waits for in vain is noted."""
+        feeds, local = self.feeds, self.hold.local
+        if item.missing is None:
+            return False
+        for x in item.missing:
+            if x in feeds:
+                return False
+        met = item.met
+        for x, number in zip(item.topics[met:], item.numbers[met:]):
+            reached = local.get(x)
+            if reached is not None:
+                if reached < number and x != topic:
+                    item.met = item.topics.index(x)
+                    self._sleep(topic, x, number)
+                    return False
+            elif x in feeds:
+                return False  # we are joining it: what we may deliver is not known before we have its base
+        for x, number in feed.gate.items():
+            if x in local and local[x] < number:
+                self._sleep(topic, x, number)
+                return False
+        return True
+
+    def _sleep(self, topic: Topic, awaited: Topic, number: int) -> None:
+        self.hold.sleep(topic, awaited, number)
+        feed = self.feeds[awaited]
+        if number > feed.mark:  # it exists, so it may be asked for
+            feed.mark = number
+
+    def _deliver_run(self, topic: Topic, feed: Feed, item: Item, first: int, out: list[Effect]) -> bool:
+        """Processes the numbers of an allowed run from `first` on; tells whether it came to its end."""
+        take, publisher, offset = feed.payloads.take, item.publisher, item.request - item.first
+        number, last, muted, notified = first, item.last, feed.muted, 0
+        while number <= last:
+            events = take(publisher, offset + number, last - number + 1)
+            if events:
+                if not muted:
+                    out.append(Deliver(Heard(topic, events[0] if len(events) == 1 else events, False, number)))
+                    notified = number + len(events) - 1
+                number += len(events)
+                continue
+            if feed.tagged and feed.tagged.pop((publisher, offset + number), 1) is None:
+                number += 1
+                continue
+            if not item.void and number not in feed.lost:
+                break
+            feed.lost.pop(number, None)
+            feed.skip((publisher, offset + number), number, self.config.buffer_max)
+            number += 1
+        if notified:
+            self.seen[topic] = notified
+            if item.missing and self.config.causal:
+                self.open[topic, item.first] = dict.fromkeys(item.missing)
+        if number > first:
+            self.hold.advance(topic, number - 1)
+            if self.patience is not None:
+                for processed in range(first, number):
+                    self.patience.discard(topic, processed)
+        if number <= last:
+            feed.awaited = (publisher, offset + number)
+            return False
+        del feed.items[item.first]
+        return True
+
+    def _late(self, topic: Topic, feed: Feed, key: tuple[Address, int], event: Event, out: list[Effect]) -> None:
+        """Its number has gone by without it, so it can only be told apart; a mere repetition is dropped."""
+        if (number := feed.skipped.pop(key, 0)) and not feed.muted:
+            out.append(Deliver(Heard(topic, event, number=number, late=True)))
+
+    # A broker that is allowed to lose events.
+
+    def _lose_patience(self, patience: Patience, now: Micros, out: list[Effect]) -> None:
+        for topic, number in patience.due(now):
+            self._force(topic, number, now, out)
+            self.examine_due(now, out)
+        if (deadline := patience.deadline(now)) is not None:
+            self.timers.set("patience", deadline, out)
+
+    def _force(self, topic: Topic, number: int, now: Micros, out: list[Effect]) -> None:
+        """Delivers an event without what is missing before it. Its whole timestamp counts as reached: whatever of it
+        comes later is tagged, so nobody is notified of the two in another order."""
+        feed = self.feeds.get(topic)
+        if feed is not None and not feed.live:
+            return
+        item = None if feed is None else feed.items.get(number)
+        if feed is None or item is None:
+            self._discard(topic, number)
+            return
+        if any(x in self.feeds and not self.feeds[x].live for x in item.topics):
+            return  # we are joining a topic it speaks of; that ends soon
+        for x, upto in [*feed.gate.items(), *zip(item.topics, item.numbers), (topic, number - 1)]:
+            if self.hold.local.get(x, upto) < upto:
+                self._pass_over(x, upto, now, out)
+        self._examine(topic, now, out)
+
+    def _pass_over(self, topic: Topic, upto: int, now: Micros, out: list[Effect]) -> None:
+        """Brings the clock of a topic to `upto`: what is here is delivered first, what is not here is given up."""
+        feed, local = self.feeds[topic], self.hold.local
+        for number in sorted(n for n in feed.items if n <= upto):
+            self._force(topic, number, now, out)
+        if local[topic] >= upto:
+            return
+        for number in range(local[topic] + 1, upto + 1):
+            feed.items.pop(number, None)
+            self._discard(topic, number)
+            feed.skip((NOBODY, number), number, self.config.buffer_max)
+        if not feed.muted:
+            out.append(Deliver(Gap(topic, local[topic] + 1, upto, "later events could not wait for it")))
+        self.hold.advance(topic, upto)
+
+    def _discard(self, topic: Topic, number: int) -> None:
+        if self.patience is not None:
+            self.patience.discard(topic, number)
