@@ -18,7 +18,7 @@ from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.journal import Record
-from unisono.model.time import Micros
+from unisono.model.time import SECOND, Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
 from unisono.protocols.sequencer.client import OrderingClient
@@ -48,6 +48,9 @@ from unisono.runtime.stream import Stream
 from unisono.runtime.unordered import Unordered, hears_unordered
 
 logger = logging.getLogger(__name__)
+
+KEPT_RELIABLY_US = Micros(3600 * SECOND)
+"""Reliable subscriptions: how long a payload is kept that the home knows nothing of, though it answers."""
 
 
 class Session(Client):
@@ -360,7 +363,7 @@ class Session(Client):
             # Somebody keeps the payload. The archive fills a hole, so it is asked soon; a broker that keeps everything
             # and stands still for a while has lost nothing, so it is waited for.
             wait = Micros(10 * config.ask_us) if stream.archive is not None else config.payload_keep_us
-            config = structs.replace(config, payload_wait_us=wait)
+            config = structs.replace(config, payload_wait_us=wait, payload_keep_us=KEPT_RELIABLY_US)
         return OrderingClient(stream.sid, {}, config)
 
 

@@ -95,6 +95,50 @@ def test_a_payload_nobody_numbers_is_asked_for_and_dropped_in_the_end() -> None:
     assert gaps(world) == []
 
 
+@pytest.mark.parametrize("config", MODES)
+@pytest.mark.parametrize("away", ["r1", "hub"])
+def test_payloads_outlast_a_node_that_is_away(config: SequencerConfig, away: str) -> None:
+    config = replace(config, payload_keep_us=2 * config.stall_us)
+    world = star(config)
+    world.publish("p", X, "x1")
+    world.publish("p", T, "t1")
+    back = world.now + 2 * config.payload_keep_us
+    world.until(lambda: world.now > back, lambda letter: letter.to == away)
+    world.settle()
+    assert gaps(world) == []
+    assert world.complaints() == []
+    assert sorted(world.order("a").split(",")) == ["t1", "x1"]
+
+
+@pytest.mark.parametrize("config", MODES)
+def test_a_home_that_comes_back_may_be_asked_before_publishers_repeat(config: SequencerConfig) -> None:
+    config = replace(config, payload_keep_us=2 * config.stall_us)
+    world = star(config)
+    world.publish("p", X, "x1")
+    back = world.now + 2 * config.payload_keep_us
+    world.until(lambda: world.now > back, lambda letter: letter.to == "r1")
+    world.letters = [letter for letter in world.letters if letter.to != "r1"]  # they came to a process that died
+    feeds = [world.clients[name].subscriber.feeds[X] for name in ("a", "b")]
+    world.until(lambda: all(feed.heard > back for feed in feeds), but(("Creates",)))
+    world.settle()
+    assert gaps(world) == []
+    assert world.complaints() == []
+    assert world.order("a") == world.order("b") == "x1"
+
+
+def test_payloads_of_a_publisher_that_is_gone_are_dropped_together() -> None:
+    world = star()
+    for i in range(5):
+        world.publish("p", X, f"x{i}")
+    world.letters = [x for x in world.letters if x.kind != "Creates"]
+    world.timers.pop(("p", "create"))
+    world.publish("q", X, "y1")
+    world.settle()
+    assert world.clients["a"].subscriber.feeds[X].payloads.count == 0
+    assert world.order("a") == "y1"
+    assert gaps(world) == []
+
+
 def test_a_payload_after_its_gap_is_tagged() -> None:
     world = star()
     world.publish("p", X, "x1")

@@ -50,7 +50,7 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A numbered event whose payload has not come after this is skipped, with a Gap. Not shortened where everything is
     near: it says when something counts as lost, and a process that does not get to run loses nothing."""
     payload_keep_us: Micros = Micros(60 * SECOND)
-    """A payload that nobody numbers is dropped after this, at the latest after twice as long."""
+    """A payload is dropped when its home, asked, has known nothing of it for this long."""
     stall_us: Micros = Micros(10 * SECOND)
     """A topic that waits this long for an answer is reported Stalled; it is never forced."""
     tag_stalled: bool = False

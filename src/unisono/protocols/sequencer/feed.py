@@ -45,22 +45,19 @@ class Held:
     """Payloads of one topic that wait for their numbers, by publisher and request.
 
     They come and go in rows of consecutive requests, and a row costs a few calls: what is done per event is done by
-    `dict.update`, `map` and slices. When each of them came is written down nowhere; `grow_old`, called now and then,
-    sees who is still here.
+    `dict.update`, `map` and slices. When each of them came is written down nowhere; `look`, called now and then, sees
+    who is still here.
     """
 
-    __slots__ = ("_first", "_old", "_rows", "_turned", "count")
+    __slots__ = ("_first", "_rows", "count")
 
     def __init__(self) -> None:
         self.count = 0
         self._rows: dict[Address, dict[int, Event]] = {}  # no row is empty, and each is in order of arrival
-        self._old: dict[Address, dict[int, Event]] = {}  # those that were here at the last turn
-        self._turned = Micros(0)
-        self._first: dict[Address, tuple[int, Micros]] = {}  # who was first of his publisher's, and since when
+        self._first: dict[Address, tuple[int, int, Micros]] = {}  # a row's first and last, and when it was first first
 
     def __contains__(self, key: tuple[Address, int]) -> bool:
-        publisher, request = key
-        return request in self._rows.get(publisher, ()) or request in self._old.get(publisher, ())
+        return key[1] in self._rows.get(key[0], ())
 
     def put(self, publisher: Address, request: int, event: Event) -> None:
         row = self._rows.get(publisher)
@@ -79,54 +76,53 @@ class Held:
         self.count += len(row) - before
 
     def take(self, publisher: Address, request: int, count: int) -> tuple[Event, ...]:
-        """Takes out the events of up to `count` consecutive requests, until one is missing or of another age."""
-        rows = self._rows
-        row = rows.get(publisher)
+        """Takes out the events of up to `count` consecutive requests, until one is missing."""
+        row = self._rows.get(publisher)
         if row is None or request not in row:
-            rows = self._old
-            row = rows.get(publisher)
-            if row is None or request not in row:
-                return ()
+            return ()
         events = [row.pop(request)]
         if count > 1 and request + 1 in row:
             with suppress(KeyError):  # of the first that is missing: those before it are in the list
                 events.extend(map(row.pop, range(request + 1, request + count)))
         self.count -= len(events)
         if not row:
-            del rows[publisher]
+            del self._rows[publisher]
         return tuple(events)
 
     def take_all(self) -> list[tuple[Address, int, Event]]:
         """Takes out everything, each publisher's in its order."""
-        rows = {publisher: {**row, **self._rows.get(publisher, {})} for publisher, row in self._old.items()}
-        rows |= {publisher: row for publisher, row in self._rows.items() if publisher not in rows}
-        self._old, self._rows, self.count = {}, {}, 0
+        rows, self._rows, self.count = self._rows, {}, 0
         return [(publisher, request, row[request]) for publisher, row in rows.items() for request in sorted(row)]
 
-    def grow_old(self, now: Micros, keep_us: Micros) -> None:
-        """Drops what has been here for `keep_us`, at the latest after twice as long, and looks who waits longest."""
-        if now - self._turned >= keep_us:
-            self.count = sum(map(len, self._rows.values()))
-            self._old, self._rows, self._turned = self._rows, {}, now
+    def look(self, now: Micros) -> None:
+        """Notes which payload of every publisher has waited longest."""
         before, self._first = self._first, {}
-        for publisher, row in [*self._rows.items(), *self._old.items()]:
-            request = next(iter(row))
-            known = before.get(publisher)
-            self._first[publisher] = known if known is not None and known[0] == request else (request, now)
+        for publisher, row in self._rows.items():
+            request, known = next(iter(row)), before.get(publisher)
+            if known is None or known[0] != request:
+                known = (request, next(reversed(row)), now)
+            self._first[publisher] = known
 
     def oldest(self) -> tuple[Address, int, Micros] | None:
         """Publisher and request of the payload that has waited longest, and since when we know that it waits."""
-        waiting = [(since, who, request) for who, (request, since) in self._first.items() if (who, request) in self]
+        waiting = [(since, who, request) for who, (request, _, since) in self._first.items() if (who, request) in self]
         if not waiting:
             return None
         since, publisher, request = min(waiting)
         return publisher, request, since
+
+    def drop(self, publisher: Address) -> None:
+        """Forgets the payload of this publisher that has waited longest, and what had come after it by then."""
+        _, last, _ = self._first.pop(publisher)
+        for request in [request for request in self._rows[publisher] if request <= last]:
+            self.take(publisher, request, 1)
 
 
 class Feed:
     """What has come in on one topic."""
 
     __slots__ = (
+        "answers_since",
         "awaited",
         "base",
         "cleared",
@@ -164,6 +160,7 @@ class Feed:
         self.stalled = False
         self.tagged: dict[tuple[Address, int], None] = {}  # told out of order while the topic was stalled
         self.heard = Micros(0)  # when the home last answered
+        self.answers_since = Micros(0)  # when the last silence of the home ended
 
     def skip(self, key: tuple[Address, int], number: int, bound: int) -> None:
         """The number has gone by without its payload."""

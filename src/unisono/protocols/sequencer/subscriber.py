@@ -43,7 +43,7 @@ class Subscriber:
         elif key == "ask":
             for topic, feed in list(self.feeds.items()):
                 if feed.live and self.delivery.waits(topic):
-                    feed.payloads.grow_old(now, self.config.payload_keep_us)
+                    feed.payloads.look(now)
                     self._check_wait(topic, feed, now, out)
             out += [Send(self.homes[topic], Ask(self.sid, topic, first)) for topic, first in self.open]
             self.delivery.process(now, out)
@@ -99,10 +99,17 @@ class Subscriber:
         return last > number
 
     def _ask_for_payloads(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
-        """Payloads nobody has numbered: the oldest is asked for."""
+        """Of the payloads that nobody has numbered the oldest is asked for."""
         oldest = feed.payloads.oldest()
         if oldest is not None and now - oldest[2] >= self.config.ask_us:
             out.append(Send(self.homes[topic], Ask(self.sid, topic, 0, oldest[0], oldest[1])))
+
+    def _drop_orphans(self, feed: Feed, now: Micros) -> None:
+        """The home has no number for the oldest payload. Age alone proves nothing: a node may have been away, and then
+        publishers that live ask again. Old while the home could be asked all the time: its publisher is gone."""
+        oldest = feed.payloads.oldest()
+        if oldest is not None and now - max(oldest[2], feed.answers_since) >= self.config.payload_keep_us:
+            feed.payloads.drop(oldest[0])
 
     def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
         topic, run = message.topic, message.run
@@ -111,9 +118,13 @@ class Subscriber:
         feed = self.feeds.get(topic)
         if feed is None or not feed.live:
             return
+        if now - feed.heard >= self.config.stall_us:
+            feed.answers_since = now
         feed.heard = now
         if message.fate != "unissued":
             feed.mark = max(feed.mark, message.number)
+        if message.fate in ("unissued", "forgotten") and not message.number:
+            self._drop_orphans(feed, now)
         if message.fate == "forgotten":
             if message.number == self.hold.local[topic] + 1:
                 self.subscription.start_again(topic, now, out)
