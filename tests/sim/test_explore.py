@@ -1,5 +1,6 @@
 """All interleavings: complete, without repetition, and able to find what is wrong."""
 
+from copy import deepcopy
 from math import comb
 from typing import Any
 
@@ -10,7 +11,7 @@ from unisono.machine import Broadcast, Deliver, Effect, Heard, Join, Joined, Pub
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.fifo.machine import FifoMachine
-from unisono.sim.explore import BrokenError, Situation, explore, settle
+from unisono.sim.explore import ENS, BrokenError, Situation, explore, settle
 
 T, S = Topic(1), Address("s")
 
@@ -70,6 +71,83 @@ def test_other_links_give_every_order() -> None:
 
 def test_equal_messages_are_not_counted_twice() -> None:
     assert orders(False, ["a", "a", "a"]) == [["a", "a", "a"]]
+
+
+def plainly(machines: dict[str, Any], scripts: dict[str, list[Any]], fifo: bool) -> set[tuple[tuple[str, ...], ...]]:
+    """The same the plain way: every sequence of steps is gone to its end, and nothing is remembered. Returns what was
+    delivered by whom, for every end."""
+    found: set[tuple[tuple[str, ...], ...]] = set()
+
+    def go(hosts: Any, letters: Any, members: Any, scripts: Any, heard: Any) -> None:
+        moves: list[tuple[str, Any, int | None]] = [(to, m[0], None) for to, m in scripts.items() if m]
+        for at, (source, to, message) in enumerate(letters):
+            older = any(other[:2] == (source, to) for other in letters[:at])
+            if not (older and fifo and source != ENS):
+                moves.append((to, message, at))
+        if not moves:
+            found.add(tuple(tuple(map(str, heard[name])) for name in hosts))
+        for to, message, at in moves:
+            again, post, told = deepcopy((hosts, letters, heard))
+            listening, rest = dict(members), {name: list(inputs) for name, inputs in scripts.items()}
+            del (rest[to] if at is None else post)[at or 0]
+            for effect in again[to].handle(message, Micros(0)):
+                match effect:
+                    case Send(to=other, message=sent):
+                        post.append((to, other, sent))
+                    case Broadcast(topic=topic, message=sent, control=control):
+                        post += [(ENS, name, Heard(topic, sent, control)) for name in listening.get(topic, ())]
+                    case Join(topic=topic):
+                        listening[topic] = (*listening.get(topic, ()), to)
+                        post.append((ENS, to, Joined(topic)))
+                    case Deliver(item=item):
+                        told[to].append(item)
+            go(again, post, listening, rest, told)
+
+    go(machines, [], {}, scripts, {name: [] for name in machines})
+    return found
+
+
+class Echo:
+    """Answers the first word of each sender, and what it answers depends on what it has heard before."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        self.heard.append(message)
+        return [Deliver(message), Send(S, f"{message}{len(self.heard)}")]
+
+
+def say(text: str) -> Publish:
+    return Publish(T, text)
+
+
+PLAIN: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
+    "listener": ({"s": Listener(), "p": Sender(), "q": Sender()}, {"p": [say("a"), say("b")], "q": [say("x")]}),
+    "echo": ({"s": Listener(), "e": Echo(), "f": Echo()}, {"e": ["a", "b"], "f": ["a"]}),
+    "fifo": (
+        {"s": FifoMachine(S), "p": FifoMachine(Address("p"))},
+        {"s": [Subscribe((T,))], "p": [say("1"), say("2")]},
+    ),
+    "unordered": (
+        {"s": Unordered(), "p": Unordered()},
+        {"s": [Subscribe((T,))], "p": [say("1"), say("2"), say("3")]},
+    ),
+}
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+@pytest.mark.parametrize("case", PLAIN)
+def test_what_is_remembered_hides_nothing(case: str, fifo: bool) -> None:
+    machines, scripts = PLAIN[case]
+    found: list[tuple[tuple[str, ...], ...]] = []
+
+    def at_end(final: Situation) -> None:
+        found.append(tuple(tuple(map(str, final.delivered(name))) for name in machines))
+
+    assert explore(Situation.of(machines, lambda source, to: fifo), scripts, at_end).is_complete
+    assert {*found} == plainly(machines, scripts, fifo)
+    assert len({*found}) > 1
 
 
 def fifo_group() -> Situation:

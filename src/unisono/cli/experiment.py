@@ -3,6 +3,9 @@
 import inspect
 import json
 import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +15,7 @@ import msgspec
 import typer
 from msgspec import NODEFAULT, Meta, Struct, structs
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from unisono.cli.simulate import parse_seeds
@@ -24,6 +28,7 @@ Keep = Annotated[Path, typer.Option(help="Where the JSON and the picture go.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seeds = Annotated[str | None, typer.Option(help="Repeat for these seeds and print means: 7, or 0..199, or 1,5,9.")]
 On = Annotated[str, typer.Option(help="Where: local, spark, spark://host:port or sc://host:port.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes to share the parts of an experiment that has parts.")]
 KEPT_IN = Path("experiments")
 
 
@@ -61,13 +66,13 @@ def run_one(context: typer.Context, name: str) -> None:
 
 
 @experiment.command("all")
-def run_all(out: Keep = KEPT_IN, as_json: AsJson = False) -> None:
+def run_all(out: Keep = KEPT_IN, as_json: AsJson = False, jobs: Jobs = 1) -> None:
     """Run every experiment with its default options."""
     outcomes = []
     for name in EXPERIMENTS:
         chosen = find(name)
         typer.echo(f"{name} …", err=True)
-        outcome = perform(name, chosen, chosen.options())
+        outcome = perform(name, chosen, chosen.options(), jobs)
         keep(outcome, chosen, out)
         outcomes.append(outcome)
         if not as_json:
@@ -83,10 +88,10 @@ def flag(field: str) -> str:
 def command_of(name: str, chosen: Experiment) -> Any:
     """A function whose signature typer reads as the flags of this experiment's options."""
 
-    def command(out: Path, as_json: bool, seeds: str | None, on: str, **values: Any) -> None:
+    def command(out: Path, as_json: bool, seeds: str | None, on: str, jobs: int, **values: Any) -> None:
         options = chosen.options(**values)
         if seeds is None and on == "local":
-            outcome = perform(name, chosen, options)
+            outcome = perform(name, chosen, options, jobs)
         else:
             outcome = perform_seeds(name, chosen, options, seeds, on, out)
         keep(outcome, chosen, out)
@@ -101,6 +106,7 @@ def command_of(name: str, chosen: Experiment) -> Any:
         inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson),
         inspect.Parameter("seeds", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Seeds),
         inspect.Parameter("on", inspect.Parameter.KEYWORD_ONLY, default="local", annotation=On),
+        inspect.Parameter("jobs", inspect.Parameter.KEYWORD_ONLY, default=1, annotation=Jobs),
         *parameters_of(chosen.options),
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -126,9 +132,19 @@ def parameters_of(options: type[Struct]) -> list[inspect.Parameter]:
     return parameters
 
 
-def perform(name: str, chosen: Experiment, options: Struct) -> Outcome:
+def perform(name: str, chosen: Experiment, options: Struct, jobs: int = 1) -> Outcome:
+    """Runs it, part by part where it has parts, in `jobs` processes, and shows how far it is."""
     started = time.perf_counter()
-    rows = chosen.run(options)
+    parts = [options] if chosen.parts is None else chosen.parts(options)
+    errors = Console(stderr=True)
+    with ExitStack() as stack:
+        run: Iterable[list[Row]] = map(chosen.run, parts)
+        if jobs > 1 and len(parts) > 1:
+            run = stack.enter_context(ProcessPoolExecutor(min(jobs, len(parts)))).map(chosen.run, parts)
+        if errors.is_terminal and len(parts) > 1:
+            progress = stack.enter_context(Progress(console=errors, transient=True))
+            run = progress.track(run, total=len(parts), description=name)
+        rows = [row for some in run for row in some]
     seconds = round(time.perf_counter() - started, 3)
     return Outcome(name, chosen.title, chosen.source, msgspec.to_builtins(options), seconds, rows)
 

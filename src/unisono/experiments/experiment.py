@@ -50,6 +50,8 @@ class Experiment(Struct, frozen=True):
     figure: Figure | None = None
     as_json: Callable[[list[Row]], Any] | None = None
     """What `run NAME --json` prints, where that is not the whole outcome."""
+    parts: Callable[[Any], list[Any]] | None = None
+    """Smaller options whose rows, one after the other, are those of the given ones: they can run beside each other."""
 
 
 class Outcome(Struct, frozen=True):

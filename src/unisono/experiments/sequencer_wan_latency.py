@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from unisono.experiments.experiment import Experiment, Figure, Row, Value
 from unisono.experiments.sequencer_schemes import DIRECT, SCHEMES, play
@@ -36,8 +37,8 @@ class Options(Struct, frozen=True):
         Literal["geo", "spray", "both", "sweep", "all"],
         Meta(description="interest mostly local, everywhere, both; the sweep of remote interest; all of it"),
     ] = "all"
-    events: Annotated[int, Meta(description="publications in each run")] = 1000
-    subscribers: Annotated[int, Meta(description="subscribers at each site")] = 20
+    events: Annotated[int, Meta(description="publications in each run")] = 500
+    subscribers: Annotated[int, Meta(description="subscribers at each site")] = 60
     topics: Annotated[int, Meta(description="topics of each site")] = 10
     per_client: Annotated[int, Meta(description="topics of each subscriber")] = 5
     rate: Annotated[float, Meta(description="publications per second, of all sites together")] = 1000.0
@@ -45,30 +46,46 @@ class Options(Struct, frozen=True):
     seed: Annotated[int, Meta(description="seed of the crowd and of the world")] = 0
 
 
+def parts(options: Options) -> list[Options]:
+    """Sites and workloads one by one; the sweep last, as it is only of B5."""
+    names = SITES if options.sites == "all" else (options.sites,)
+    kinds: tuple[Literal["geo", "spray"], ...] = ("geo", "spray")
+    if options.workload in kinds:
+        kinds = (options.workload,)
+    elif options.workload == "sweep":
+        kinds = ()
+    found = [replace(options, sites=name, workload=kind) for name in names for kind in kinds]
+    if options.workload in ("sweep", "all") and "B5" in names:
+        found.append(replace(options, sites="B5", workload="sweep"))
+    return found
+
+
 def run(options: Options) -> list[Row]:
+    return [row for part in parts(options) for row in (_sweep(part) if part.workload == "sweep" else _table(part))]
+
+
+def _table(part: Options) -> list[Row]:
+    sites = find_sites(part.sites)
+    everywhere = 1 - 1 / len(sites.names)
+    habits = (GEO_REMOTE, GEO_SHAPE) if part.workload == "geo" else (everywhere, SPRAY_SHAPE)
+    setting: dict[str, Value] = {"sites": part.sites, "interest": part.workload}
+    bound = {"bound": round(sites.bound_us() / sites.direct_us(), 3)} if part.workload == "spray" else {}
+    return _compare(part, sites, habits, tuple(SCHEMES), setting, bound)
+
+
+def _sweep(part: Options) -> list[Row]:
     rows: list[Row] = []
-    kinds = {"both": ("geo", "spray"), "all": ("geo", "spray"), "sweep": ()}.get(options.workload, (options.workload,))
-    for name in SITES if options.sites == "all" else (options.sites,):
-        sites = find_sites(name)
-        everywhere = 1 - 1 / len(sites.names)
-        for kind in kinds:
-            remote, shape = (GEO_REMOTE, GEO_SHAPE) if kind == "geo" else (everywhere, SPRAY_SHAPE)
-            setting: dict[str, Value] = {"sites": name, "interest": kind}
-            bound = {"bound": round(sites.bound_us() / sites.direct_us(), 3)} if kind == "spray" else {}
-            rows += _compare(options, sites, (remote, shape), tuple(SCHEMES), setting, bound)
-    if options.workload in ("sweep", "all") and options.sites in ("B5", "all"):
-        for remote in SWEEP:
-            swept: dict[str, Value] = {"sites": "B5", "interest": "swept", "remote": remote}
-            rows += _compare(options, find_sites("B5"), (remote, SPRAY_SHAPE), SWEPT, swept, {})
-        rows += worst(rows)
-    return rows
+    for remote in SWEEP:
+        setting: dict[str, Value] = {"sites": part.sites, "interest": "swept", "remote": remote}
+        rows += _compare(part, find_sites(part.sites), (remote, SPRAY_SHAPE), SWEPT, setting, {})
+    return rows + worst(rows)
 
 
 def worst(rows: list[Row]) -> list[Row]:
     """Where in the sweep each scheme is worst: `at_remote` is the share of remote interest."""
     found = []
     for scheme in SWEPT:
-        swept = [row for row in rows if row.setting["interest"] == "swept" and row.setting["scheme"] == scheme]
+        swept = [row for row in rows if row.setting["scheme"] == scheme]
         peak = max(swept, key=lambda row: row.ours["ratio"])
         setting: dict[str, Value] = {"sites": "B5", "interest": "swept, worst", "scheme": scheme}
         found.append(Row(setting, {"ratio": peak.ours["ratio"], "at_remote": float(peak.setting["remote"])}))
@@ -131,4 +148,5 @@ EXPERIMENT = Experiment(
     options=Options,
     run=run,
     figure=Figure("remote", "ratio", "scheme", log_y=True),
+    parts=parts,
 )

@@ -8,138 +8,253 @@ per host, each in its order. `Persist` and timers are nothing here: nobody crash
     start = settle(Situation.of({"home": node, "s": client}).tell("s", Subscribe((T,))))
     found = explore(start, {"p": [Publish(T, "a"), Publish(T, "b")]}, at_end=lambda final: check(final.delivered("s")))
 
-Hosts here are the machines themselves, without `Sessions`: FIFO links stand for what sessions provide. States are told
-apart by their pickled form, so a machine that keeps the same facts in another order counts as another state: that
-costs time, never a missed case.
+Hosts here are the machines themselves, without `Sessions`: FIFO links stand for what sessions provide. States of a
+machine are told apart by their pickled form, so a machine that keeps the same facts in another order counts as another
+state: that costs time, never a missed case.
+
+**What makes it cheap.** A machine is a function of its state and its input, and in a million situations it is in one
+of some hundred states. So whatever occurs (states, messages, what lies in a lane, what was delivered) is noted once
+and has a number from then on; a step of a machine is computed once for every state and message, and remembered; a
+situation is some twenty numbers. Nothing is left out for that: the situations are those of the plain way, each
+once.
 """
 
 import io
 import pickle
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from unisono.errors import InvariantError
 from unisono.machine import Broadcast, Deliver, Heard, Join, Joined, Leave, Machine, Send, one_by_one
 from unisono.model.time import Micros
 
-Channel = tuple[str, str, int]
-"""From, to, and the topic for what the ENS carries (else -1)."""
 ENS = "the ENS"
+SCRIPT, NOWHERE = -1, -2
+
+
+class Lane(NamedTuple):
+    """A way for messages: between two hosts, or from the ENS for one topic."""
+
+    source: str
+    to: str
+    topic: int = -1
 
 
 class Move(NamedTuple):
-    """One possible next step: a host handles a message."""
+    """One possible next step: a host handles a message, from a lane or (`SCRIPT`) the next one of its script."""
 
-    host: str
-    channel: Channel | None
-    """Where the message comes from; None: the host's script."""
-    place: int
-    message: bytes
+    host: int
+    lane: int
+    message: int
 
-    def __str__(self) -> str:
-        return f"{self.host} handles {pickle.loads(self.message)!r}" + (
-            f" of {self.channel[0]}" if self.channel else ""
-        )
+
+class Answer(NamedTuple):
+    """What a machine in one state makes of one message."""
+
+    state: int
+    delivered: tuple[int, ...]
+    sends: tuple[tuple[int, int], ...]
+    """Lane and message."""
+    requests: tuple[tuple[str, int, int], ...]
+    """To the ENS: what, the topic, and the message that comes of it."""
+
+
+class Memory:
+    """All that has occurred in one case, by number. Number 0 is the empty tuple."""
+
+    def __init__(self, names: Sequence[str], fifo: Callable[[str, str], bool]) -> None:
+        self.names = list(names)
+        self.noted: list[Any] = [()]
+        self._numbers: dict[Any, int] = {(): 0}
+        self._fifo = fifo
+        self._in_order: dict[int, bool] = {}
+        self._answers: dict[tuple[int, int, int], Answer | InvariantError] = {}
+        self._puts: dict[tuple[int, int, int], int] = {}
+        self._moves: dict[int, tuple[Move, ...]] = {}
+
+    def number(self, value: Any) -> int:
+        """The number of something that can be hashed."""
+        number = self._numbers.setdefault(value, len(self.noted))
+        if number == len(self.noted):
+            self.noted.append(value)
+        return number
+
+    def freeze(self, value: Any) -> int:
+        """The number of a message or a machine. Pickled without memo: equal values give equal bytes whether or not
+        parts of them are shared."""
+        buffer = io.BytesIO()
+        pickler = pickle.Pickler(buffer, protocol=5)
+        pickler.fast = True
+        pickler.dump(value)
+        return self.number(buffer.getvalue())
+
+    def thaw(self, number: int) -> Any:
+        return pickle.loads(self.noted[number])
+
+    def host(self, name: str) -> int:
+        return self.names.index(name)
+
+    def lane(self, source: str, to: str, topic: int = -1) -> int:
+        number = self.number(Lane(source, to, topic))
+        if number not in self._in_order:
+            self._in_order[number] = source != ENS and self._fifo(source, to)
+        return number
+
+    # What lies in a lane has a number too: of (lane, messages). Where messages may overtake it is kept as a bag.
+
+    def put(self, lane: int, content: int, message: int) -> int:
+        key = (lane, content, message)
+        after = self._puts.get(key)
+        if after is None:
+            messages = (*(self.noted[content][1] if content else ()), message)
+            after = self._puts[key] = self.number((lane, messages if self._in_order[lane] else tuple(sorted(messages))))
+        return after
+
+    def take(self, content: int, message: int) -> int:
+        lane, messages = self.noted[content]
+        at = messages.index(message)
+        rest = messages[:at] + messages[at + 1 :]
+        return self.number((lane, rest)) if rest else 0
+
+    def moves(self, content: int) -> tuple[Move, ...]:
+        """What may be handled next of what lies in a lane."""
+        moves = self._moves.get(content)
+        if moves is None:
+            lane, messages = self.noted[content]
+            host = self.host(self.noted[lane].to)
+            heads = messages[:1] if self._in_order[lane] else dict.fromkeys(messages)
+            moves = self._moves[content] = tuple([Move(host, lane, message) for message in heads])
+        return moves
+
+    def answer(self, host: int, state: int, message: int) -> Answer:
+        key = (host, state, message)
+        answer = self._answers.get(key)
+        if answer is None:
+            try:
+                answer = self._ask(*key)
+            except InvariantError as error:
+                answer = error
+            self._answers[key] = answer
+        if isinstance(answer, InvariantError):
+            raise answer
+        return answer
+
+    def _ask(self, host: int, state: int, message: int) -> Answer:
+        machine, name = self.thaw(state), self.names[host]
+        delivered: list[int] = []
+        sends: list[tuple[int, int]] = []
+        requests: list[tuple[str, int, int]] = []
+        for effect in machine.handle(self.thaw(message), Micros(0)):
+            match effect:
+                case Send(to=to, message=sent) if to in self.names:
+                    sends.append((self.lane(name, to), self.freeze(sent)))
+                case Broadcast(topic=topic, message=sent, control=control):
+                    requests.append(("broadcast", topic, self.freeze(Heard(topic, sent, control))))
+                case Join(topic=topic):
+                    requests.append(("join", topic, self.freeze(Joined(topic))))
+                case Leave(topic=topic):
+                    requests.append(("leave", topic, 0))
+                case Deliver(item=item):
+                    delivered += [self.freeze(one) for one in one_by_one(item)]
+                case _:
+                    pass
+        return Answer(self.freeze(machine), tuple(delivered), tuple(sends), tuple(requests))
 
 
 class Situation(NamedTuple):
-    """A state of the whole: everything in it is immutable, machines and messages are pickled."""
+    """A state of the whole, in the numbers of its memory."""
 
-    machines: tuple[tuple[str, bytes], ...]
-    fifo: Callable[[str, str], bool]
-    channels: tuple[tuple[Channel, tuple[bytes, ...]], ...] = ()
-    members: tuple[tuple[int, str], ...] = ()
-    scripts: tuple[tuple[str, tuple[bytes, ...]], ...] = ()
-    delivered_items: tuple[tuple[str, tuple[bytes, ...]], ...] = ()
+    memory: Memory
+    states: tuple[int, ...]
+    """Of every host's machine."""
+    histories: tuple[int, ...]
+    """What every host has delivered."""
+    members: int = 0
+    """Who listens to what at the ENS."""
+    scripts: int = 0
+    """What every host will still be told from above."""
+    lanes: tuple[int, ...] = ()
+    """What is on its way."""
 
     @staticmethod
     def of(machines: Mapping[str, Machine], fifo: Callable[[str, str], bool] = lambda source, to: True) -> "Situation":
-        return Situation(tuple((name, _freeze(machine)) for name, machine in machines.items()), fifo)
+        memory = Memory(list(machines), fifo)
+        return Situation(memory, tuple(map(memory.freeze, machines.values())), (0,) * len(machines))
 
     def machine(self, host: str) -> Any:
         """A copy of a host's machine as it is now."""
-        return pickle.loads(dict(self.machines)[host])
+        return self.memory.thaw(self.states[self.memory.host(host)])
 
     def delivered(self, host: str) -> list[Any]:
         """What a host has delivered to its application, in order."""
-        return [pickle.loads(item) for item in dict(self.delivered_items).get(host, ())]
+        memory = self.memory
+        return list(map(memory.thaw, memory.noted[self.histories[memory.host(host)]]))
 
     def tell(self, host: str, *messages: Any) -> "Situation":
         """Lets a host handle inputs from above now."""
         after = self
         for message in messages:
-            after = after.after(Move(host, None, -1, _freeze(message)))
+            after = after.after(Move(self.memory.host(host), NOWHERE, self.memory.freeze(message)))
         return after
 
     def with_scripts(self, scripts: Mapping[str, Sequence[Any]]) -> "Situation":
-        return self._replace(scripts=tuple((host, tuple(map(_freeze, inputs))) for host, inputs in scripts.items()))
+        memory = self.memory
+        inputs = [tuple(map(memory.freeze, scripts.get(name, ()))) for name in memory.names]
+        return self._replace(scripts=memory.number(tuple(inputs)))
 
     def moves(self) -> Iterator[Move]:
         """Everything that may happen next."""
-        for channel, messages in self.channels:
-            in_order = channel[0] != ENS and self.fifo(channel[0], channel[1])
-            for index, message in enumerate(messages[:1] if in_order else messages):
-                if message not in messages[:index]:
-                    yield Move(channel[1], channel, index, message)
-        for host, inputs in self.scripts:
+        for content in self.lanes:
+            yield from self.memory.moves(content)
+        for host, inputs in enumerate(self.memory.noted[self.scripts]):
             if inputs:
-                yield Move(host, None, 0, inputs[0])
+                yield Move(host, SCRIPT, inputs[0])
 
     def after(self, move: Move) -> "Situation":
         """The situation when a move has been made."""
-        machines = dict(self.machines)
-        channels = dict(self.channels)
-        scripts = dict(self.scripts)
-        members = dict.fromkeys(self.members)
-        delivered = dict(self.delivered_items)
-        if move.channel is not None:
-            waiting = channels[move.channel]
-            channels[move.channel] = waiting[: move.place] + waiting[move.place + 1 :]
-        elif move.place >= 0:
-            scripts[move.host] = scripts[move.host][1:]
-        machine = pickle.loads(machines[move.host])
+        memory, states, histories, members, scripts, contents = self
+        host, lane, message = move
+        noted = memory.noted
+        answer = memory.answer(host, states[host], message)
+        lanes = {noted[content][0]: content for content in contents}
+        if lane >= 0:
+            lanes[lane] = memory.take(lanes[lane], message)
+        elif lane == SCRIPT:
+            inputs = noted[scripts]
+            scripts = memory.number(_with(inputs, host, inputs[host][1:]))
+        for to, sent in answer.sends:
+            lanes[to] = memory.put(to, lanes.get(to, 0), sent)
+        for what, topic, sent in answer.requests:
+            listeners = noted[members]
+            if what == "broadcast":
+                for joined, name in listeners:
+                    if joined == topic:
+                        to = memory.lane(ENS, name, topic)
+                        lanes[to] = memory.put(to, lanes.get(to, 0), sent)
+                continue
+            me = (topic, memory.names[host])
+            own = memory.lane(ENS, memory.names[host], topic)
+            if what == "join":
+                members = memory.number(tuple(sorted({*listeners, me})))
+                lanes[own] = memory.put(own, lanes.get(own, 0), sent)
+            else:
+                members = memory.number(tuple(member for member in listeners if member != me))
+                lanes[own] = 0
+        if answer.delivered:
+            items = noted[histories[host]] + answer.delivered
+            histories = _with(histories, host, memory.number(items))
+        contents = tuple(sorted([content for content in lanes.values() if content]))
+        return Situation(memory, _with(states, host, answer.state), histories, members, scripts, contents)
 
-        def put(channel: Channel, message: Any) -> None:
-            channels[channel] = (*channels.get(channel, ()), _freeze(message))
+    def key(self) -> bytes:
+        """Equal for equal situations of one memory, and only for those."""
+        return array("I", (*self.states, *self.histories, self.members, self.scripts, *self.lanes)).tobytes()
 
-        for effect in machine.handle(pickle.loads(move.message), Micros(0)):
-            match effect:
-                case Send(to=to, message=message) if to in machines:
-                    put((move.host, to, -1), message)
-                case Broadcast(topic=topic, message=message, control=control):
-                    for joined, host in members:
-                        if joined == topic:
-                            put((ENS, host, topic), Heard(topic, message, control))
-                case Join(topic=topic):
-                    members[topic, move.host] = None
-                    put((ENS, move.host, topic), Joined(topic))
-                case Leave(topic=topic):
-                    members.pop((topic, move.host), None)
-                    channels.pop((ENS, move.host, topic), None)
-                case Deliver(item=item):
-                    items = [_freeze(one) for one in one_by_one(item)]
-                    delivered[move.host] = (*delivered.get(move.host, ()), *items)
-                case _:
-                    pass
-        machines[move.host] = _freeze(machine)
-        return Situation(
-            tuple(machines.items()),
-            self.fifo,
-            tuple(sorted((channel, messages) for channel, messages in channels.items() if messages)),
-            tuple(sorted(members)),
-            tuple(scripts.items()),
-            tuple(sorted(delivered.items())),
-        )
-
-    def digest(self) -> bytes:
-        """Equal situations have equal digests; what lies in an unordered channel is compared as a bag."""
-        channels = [
-            (channel, messages if channel[0] != ENS and self.fifo(channel[0], channel[1]) else sorted(messages))
-            for channel, messages in self.channels
-        ]
-        whole = (self.machines, channels, self.members, self.scripts, self.delivered_items)
-        return blake2b(_freeze(whole), digest_size=16).digest()
+    def tell_of(self, move: Move) -> str:
+        """A move in words."""
+        source = f" of {self.memory.noted[move.lane].source}" if move.lane >= 0 else ""
+        return f"{self.memory.names[move.host]} handles {self.memory.thaw(move.message)!r}{source}"
 
 
 class Explored(NamedTuple):
@@ -173,7 +288,7 @@ def explore(
 ) -> Explored:
     """Visits every situation that can follow; `at_end` checks those in which nothing is left to do, and raises."""
     start = start.with_scripts(scripts)
-    seen = {start.digest(): None}
+    seen = {start.key()}
     finals = 0
     open_states: list[tuple[Situation, Any]] = [(start, None)]  # with the way there: (way before, move)
     while open_states:
@@ -184,34 +299,29 @@ def explore(
             try:
                 after = situation.after(move)
             except InvariantError as error:
-                raise BrokenError(f"{error}; after: {_tell((way, move))}") from error
-            digest = after.digest()
-            if digest not in seen:
+                raise BrokenError(f"{error}; after: {_tell(situation, (way, move))}") from error
+            key = after.key()
+            if key not in seen:
                 if len(seen) >= states_max:
                     return Explored(len(seen), finals, is_complete=False)
-                seen[digest] = None
+                seen.add(key)
                 open_states.append((after, (way, move)))
         if is_final:
             finals += 1
             try:
                 at_end(situation)
             except AssertionError as error:
-                raise BrokenError(f"{error}; after: {_tell(way)}") from error
+                raise BrokenError(f"{error}; after: {_tell(situation, way)}") from error
     return Explored(len(seen), finals, is_complete=True)
 
 
-def _tell(way: Any) -> str:
+def _tell(situation: Situation, way: Any) -> str:
     moves = []
     while way is not None:
         way, move = way
-        moves.append(str(move))
+        moves.append(situation.tell_of(move))
     return "; ".join(reversed(moves))
 
 
-def _freeze(value: Any) -> bytes:
-    """Pickled without memo: equal values give equal bytes whether or not parts of them are shared."""
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, protocol=5)
-    pickler.fast = True
-    pickler.dump(value)
-    return buffer.getvalue()
+def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:place], value, *values[place + 1 :])
