@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tests.runtime.crash.harness import JUDGES, Run, drawn_plan
+from unisono.errors import UnisonoError
 
 
 def play(seed: int, directory: Path) -> dict[str, object]:
@@ -24,7 +25,7 @@ def play(seed: int, directory: Path) -> dict[str, object]:
         verdicts = {verdict.judge: verdict for verdict in asyncio.run(run.play())}
         failed = [f"{judge}: {verdicts[judge].witness}" for judge in JUDGES if not verdicts[judge].holds]
         problem = "; ".join([*failed, *run.broken_promises()[:3]])
-    except (AssertionError, TimeoutError) as error:
+    except (AssertionError, TimeoutError, UnisonoError) as error:
         problem = repr(error)
     counts = dict.fromkeys(("publish", "timestamp", "deliver", "gap", "stalled"), 0)
     for record in run.journal().records:

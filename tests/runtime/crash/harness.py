@@ -270,7 +270,7 @@ class Run:
 
     async def _publish_last(self) -> None:
         """One more event per topic: what publishers that have ended left on its way to a home has its number before."""
-        async with unisono.connect(self.file, journal=self.journals / "last", timeout=60) as session:
+        async with unisono.connect(self.file, journal=self.journals / "last", timeout=PATIENCE_S) as session:
             for topic in TOPICS:
                 while not isinstance(await session.publish(topic, "the last"), unisono.Accepted):
                     pass
