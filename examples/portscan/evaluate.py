@@ -29,7 +29,7 @@ def detect(packets: list[Packet], rule: Rule) -> set[str]:
     watch = Watch(rule)
     for packet in packets:
         watch.see(packet)
-    return set(watch.told)
+    return set(watch.evidence.told)
 
 
 def score(found: set[str], planted: set[str]) -> tuple[float, float]:

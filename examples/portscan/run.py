@@ -24,7 +24,7 @@ import unisono
 from unisono.model.deployment import ArchiveSpec, Deployment, NodeSpec
 from unisono.runtime.archivist import archive_directory
 from unisono.runtime.node import Node
-from unisono.spark.portscan import Packet, blacklist
+from unisono.spark.portscan import Packet, Rule, blacklist
 from unisono.spark.session import local_session
 
 PORT = 17474
@@ -79,13 +79,13 @@ def main(directory: Path) -> None:
         topics = ",".join(f"packets.{name}" for name in sorted({packet.site for packet in told}))
         events = spark.readStream.format("unisono").option("topics", topics).load(str(archive))
         query = (
-            blacklist(events)
+            blacklist(events, Rule(lateness_us=SPEED * SECOND // 2))  # half a real second for clocks and queues
             .writeStream.format("unisono")
             .option("url", f"unisono://127.0.0.1:{PORT}")
             .option("publisher", "portscan")
             .option("topic", "blacklist")
             .option("checkpointLocation", str(directory / "checkpoint"))
-            .trigger(processingTime="1 second")
+            .trigger(processingTime="500 milliseconds")
             .start()
         )
         while query.lastProgress is None and query.isActive:  # the JVM and its workers are warm

@@ -192,8 +192,34 @@ def test_spark_reads_the_archive_without_registration(spark: SparkSession, archi
     assert [row["seq"] for row in found] == list(range(1, 101))
     assert found[9]["headers"] == {"n": "10"}
     assert bytes(found[9]["payload"]) == rows(10, 1)[0].payload
-    narrowed = frame.where("seq > 20 and seq <= 40 and topic = 'trades'")
-    assert narrowed.count() == 10
+
+
+def test_one_use_of_a_frame_does_not_narrow_another(spark: SparkSession, archive: Shelf) -> None:
+    """Decision 15: also where filters may be pushed down, and a frame is used twice in one plan."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("unisono").load(archive.location)
+        low, high = frame.where("seq <= 20 and topic = 'trades'"), frame.where("seq > 90")
+        assert (low.unionAll(high).count(), frame.count()) == (10 + 10, 100)
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_batch_reads_the_range_that_options_name(either: Shelf) -> None:
+    def read_batch(**more: str) -> list[int]:
+        batch = BatchReader(Options({"path": either.location, "minPartitions": "3", **more}), ROWS)
+        return [row.seq for part in batch.partitions() for row in read(either.location, part)]
+
+    assert read_batch(startingSeq="21", endingSeq="40") == list(range(21, 41))
+    assert read_batch(startingSeq="101") == []
+    with pytest.raises(MisuseError, match="endingSeq is 101, and the last row that is sealed is 100"):
+        read_batch(endingSeq="101")
+    with pytest.raises(MisuseError, match="a stream has no end"):
+        reader(either, endingSeq="40")
+    either.drop()
+    assert read_batch(endingSeq="40") == [], "removed, and not asked for by number"
+    with pytest.raises(DataLossError, match="rows 21 to 90"):
+        read_batch(startingSeq="21")
 
 
 def test_a_restarted_stream_writes_every_row_once(spark: SparkSession, either: Shelf, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ packets came in the order S, SA, R, or when nothing came for `timeout_us` after 
 ones at `targets_min` targets of `sites_min` sites is blacklisted. Time is that of the packets, in the order of the
 log, so a replay says the same.
 
-`Watch` is the rule, without Spark. `blacklist` runs it on a stream with state per bucket of sources; `suspects` says
-natively, over any range of history, which sources are worth a look.
+`Watch` is the rule, without Spark. `incomplete` finds the handshakes natively, over a stream as over history: only
+they, a small part of the packets, reach Python and the state that `blacklist` keeps about sources. `suspects` says
+which sources are worth a look in any range of history.
 """
 
 import json
@@ -16,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 PACKET = "t BIGINT, site STRING, src STRING, dst STRING, port INT, flow BIGINT, flag STRING"
-BUCKETS = 16
-"""State is kept per bucket: each (key, batch) costs a visit, so few coarse keys."""
 
 
 class Rule(Struct, frozen=True):
@@ -32,6 +31,8 @@ class Rule(Struct, frozen=True):
     sites_min: int = 3
     timeout_us: int = 2_000_000
     """A handshake without an answer for this long is incomplete."""
+    lateness_us: int = 1_000_000
+    """How much later than packets of other sites a packet may stand in the log. Price: the stream waits for it."""
     window_us: int = 900_000_000
     """Evidence older than this is forgotten. Price: state per source that ever left a handshake open."""
 
@@ -49,15 +50,38 @@ class Packet(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Watch:
-    """The rule applied to packets in the order of the log. Its state is plain data."""
+class Evidence:
+    """Who left handshakes incomplete, and where. Plain data."""
 
     rule: Rule
-    open: dict[str, list[Any]] = field(default_factory=dict)
-    """Handshake -> source, target, last flag, time; oldest first."""
-    evidence: dict[str, dict[str, int]] = field(default_factory=dict)
+    targets: dict[str, dict[str, int]] = field(default_factory=dict)
     """Source -> target of an incomplete handshake -> when."""
     told: dict[str, int] = field(default_factory=dict)
+
+    def count(self, source: str, target: str, now: int) -> bool:
+        """Whether the source is found out by this one."""
+        own = self.targets.setdefault(source, {})
+        own[target] = now
+        for old in [t for t, since in own.items() if now - since > self.rule.window_us]:
+            del own[old]
+        sites = {t.partition("|")[0] for t in own}
+        if source in self.told or len(own) < self.rule.targets_min or len(sites) < self.rule.sites_min:
+            return False
+        self.told[source] = now
+        return True
+
+
+@dataclass(slots=True)
+class Watch:
+    """The rule applied to packets in the order of the log."""
+
+    rule: Rule
+    evidence: Evidence = field(init=False)
+    open: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
+    """Handshake -> source, target, last flag, time; oldest first."""
+
+    def __post_init__(self) -> None:
+        self.evidence = Evidence(self.rule)
 
     def see(self, packet: Packet) -> list[str]:
         """The sources that are found out by this packet."""
@@ -67,16 +91,17 @@ class Watch:
         known = self.open.get(key)
         match packet.flag:
             case "S":
-                self.open[key] = [packet.src, target, "S", packet.t]
+                self.open[key] = (packet.src, target, "S", packet.t)
             case "SA" if known is not None and known[2] == "S":
                 del self.open[key]  # to the end: times ascend
-                self.open[key] = [packet.src, target, "SA", packet.t]
+                self.open[key] = (packet.src, target, "SA", packet.t)
             case "A" if known is not None and known[2] == "SA":
                 del self.open[key]
             case "R" if known is not None:
                 del self.open[key]
-                if known[2] == "SA":  # a refused SYN is no scan of an open port
-                    found += self._count(packet.src, target, packet.t)
+                # A refused SYN is no scan of an open port.
+                if known[2] == "SA" and self.evidence.count(packet.src, target, packet.t):
+                    found.append(packet.src)
             case _:
                 pass
         return found
@@ -87,41 +112,30 @@ class Watch:
             if now - since < self.rule.timeout_us:
                 break
             del self.open[key]
-            if flag == "SA":
-                found += self._count(source, target, now)
+            if flag == "SA" and self.evidence.count(source, target, now):
+                found.append(source)
         return found
-
-    def _count(self, source: str, target: str, now: int) -> list[str]:
-        own = self.evidence.setdefault(source, {})
-        own[target] = now
-        for old in [t for t, since in own.items() if now - since > self.rule.window_us]:
-            del own[old]
-        sites = {t.partition("|")[0] for t in own}
-        if source in self.told or len(own) < self.rule.targets_min or len(sites) < self.rule.sites_min:
-            return []
-        self.told[source] = now
-        return [source]
 
 
 class ScanWatch(StatefulProcessor):
-    """`Watch` as a state operator: one value per bucket."""
+    """`Evidence` as a state operator, in one value: each (key, batch) costs a visit, and candidates are few."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("watch", "state STRING")
+        self._state = handle.getValueState("evidence", "state STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Row]:
         kept = self._state.get()
-        watch = Watch(self._rule, **json.loads(kept[0])) if kept is not None else Watch(self._rule)
-        for row in sorted(rows, key=lambda row: row.seq):  # a group has no order of its own
-            packet = Packet(row.t, row.site, row.src, row.dst, row.port, row.flow, row.flag)
-            sources = watch.see(packet)
-            if sources:
-                yield Row(seq=row.seq, payload=json.dumps({"blacklist": sources, "t": row.t}))
-        state = {"open": watch.open, "evidence": watch.evidence, "told": watch.told}
-        self._state.update((json.dumps(state),))
+        evidence = Evidence(self._rule, *json.loads(kept[0])) if kept is not None else Evidence(self._rule)
+        found: dict[int, list[str]] = {}
+        for end_us, source, target in sorted((row.end_us, row.src, row.target) for row in rows):
+            if evidence.count(source, target, end_us):
+                found.setdefault(end_us, []).append(source)
+        self._state.update((json.dumps([evidence.targets, evidence.told]),))
+        for end_us, sources in found.items():
+            yield Row(seq=end_us, payload=json.dumps({"blacklist": sources, "t": end_us - self._rule.timeout_us}))
 
     def close(self) -> None:
         """Nothing is held."""
@@ -133,13 +147,52 @@ def packets(events: DataFrame) -> DataFrame:
     return parsed.select("seq", "packet.*").where("flag IS NOT NULL AND src IS NOT NULL AND t IS NOT NULL")
 
 
-def blacklist(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
-    """A stream `seq, payload` for the sink: an event for every packet that found somebody out."""
-    bucket = F.abs(F.hash("src")) % BUCKETS
+def incomplete(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
+    """`end_us, src, site, target` of every incomplete handshake, natively; it ends `timeout_us` behind its last packet.
+
+    A handshake is a session of packets. Its flags in the order of the log run through the states of `Watch`: the order
+    that the transport kept, not that of the clocks of sites, decides what it was. A stream tells it when no packet that
+    could still belong to it is waited for.
+    """
+    seen = packets(events).withColumn("at", F.timestamp_micros("t"))
+    session = F.session_window("at", f"{rule.timeout_us} microseconds")
+    flags = F.array_sort(F.collect_list(F.struct("seq", "flag")))
+    last = F.aggregate(flags, F.lit(""), _next_state)
     return (
-        packets(events)
-        .withColumn("bucket", bucket)
-        .groupBy("bucket")
+        seen.withWatermark("at", f"{rule.lateness_us} microseconds")
+        .groupBy(session.alias("session"), "site", "src", "dst", "port", "flow")
+        .agg(last.alias("state"))
+        .where("state IN ('SA', 'SA R')")
+        .select(
+            F.unix_micros("session.end").alias("end_us"),
+            *("src", "site"),
+            F.concat_ws("|", "site", "dst", "port").alias("target"),
+        )
+    )
+
+
+def _next_state(state: Column, packet: Column) -> Column:
+    flag = packet["flag"]
+    return (
+        F.when(state == "SA R", state)
+        .when(flag == "S", "S")
+        .when((flag == "SA") & (state == "S"), "SA")
+        .when((flag == "R") & (state == "SA"), "SA R")
+        .when((flag == "R") | ((flag == "A") & (state == "SA")), "")
+        .otherwise(state)
+    )
+
+
+def blacklist(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
+    """A stream `seq, payload` for the sink: an event for every moment at which somebody is found out.
+
+    `seq` is that moment in the time of the packets. What a stream tells later is later, so it ascends, and a replay
+    from the beginning says the same again.
+    """
+    return (
+        incomplete(events, rule)
+        .withColumn("all", F.lit(0))
+        .groupBy("all")
         .transformWithState(ScanWatch(rule), "seq BIGINT, payload STRING", outputMode="Append", timeMode="None")
     )
 
@@ -147,18 +200,14 @@ def blacklist(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
 def suspects(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
     """`src, targets, sites`, natively: sources with enough incomplete handshakes in these events, whatever the window.
 
-    One shuffle, no state: for looking back over days of the archive before anybody keeps state about anybody.
+    No state: for looking back over days of the archive before anybody keeps state about anybody.
     """
-    seen = packets(events)
-    now = seen.agg(F.max("t").alias("now"))
-    first = {flag: F.min(F.when(F.col("flag") == flag, F.col("seq"))).alias(flag) for flag in ("S", "SA", "A", "R")}
-    answered = F.min(F.when(F.col("flag") == "SA", F.col("t"))).alias("answered")
-    flows = seen.groupBy("site", "src", "dst", "port", "flow").agg(*first.values(), answered).crossJoin(now)
-    silent = F.col("A").isNull() & F.col("R").isNull() & (F.col("now") - F.col("answered") >= rule.timeout_us)
-    incomplete = (F.col("S") < F.col("SA")) & ((F.col("A").isNull() & (F.col("R") > F.col("SA"))) | silent)
+    now = packets(events).agg(F.max("t").alias("now"))
     return (
-        flows.where(incomplete)
+        incomplete(events, rule)
+        .crossJoin(now)
+        .where("end_us <= now")
         .groupBy("src")
-        .agg(F.count_distinct("site", "dst", "port").alias("targets"), F.count_distinct("site").alias("sites"))
+        .agg(F.count_distinct("target").alias("targets"), F.count_distinct("site").alias("sites"))
         .where((F.col("targets") >= rule.targets_min) & (F.col("sites") >= rule.sites_min))
     )

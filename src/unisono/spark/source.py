@@ -7,15 +7,16 @@ the mapped segments. `seq` is in every row: Spark keeps order within a partition
 Options (Spark hands all of them over as text): `path` (a directory, a URL of a file system that Arrow reads, or
 `nats://host:port/STREAM` for an archive in a JetStream stream) or `url` and `stream` for the latter; `topics`
 (comma-separated; filters where the rows are read); `startingSeq` (`earliest`, `latest` or a sequence to start at);
-`maxRowsPerTrigger`; `minPartitions`; `failOnDataLoss` (default true); `gaps` (what becomes of the notices that
-numbers are missing: `omit`, the default, gives events only; `rows` gives the notices too; `fail` ends the query).
+`endingSeq` (the last row of a batch read); `maxRowsPerTrigger`; `minPartitions`; `failOnDataLoss` (default true);
+`gaps` (what becomes of the notices that numbers are missing: `omit`, the default, gives events only; `rows` gives the
+notices too; `fail` ends the query). Ranges and topics are options, not filters pushed down: decision 15.
 """
 
 # pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Protocol
@@ -29,14 +30,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -57,7 +51,7 @@ OFFSET_VERSION = 1
 ROWS: StructType = from_arrow_schema(SCHEMA)
 BATCH_ROWS = 50_000
 KNOWN = (
-    *("path", "url", "stream", "topics", "startingSeq"),
+    *("path", "url", "stream", "topics", "startingSeq", "endingSeq"),
     *("maxRowsPerTrigger", "minPartitions", "failOnDataLoss", "gaps"),
 )
 PASSWORD_VARIABLE = "UNISONO_NATS_PASSWORD"
@@ -82,6 +76,7 @@ class Options:
         topics = raw.get("topics")
         self.topics = tuple(name.strip() for name in topics.split(",")) if topics else None
         self.start: str = raw.get("startingSeq", "earliest")
+        self.end = self._count(raw, "endingSeq")
         self.rows_max = self._count(raw, "maxRowsPerTrigger")
         self.partitions_min = self._count(raw, "minPartitions") or 1
         self.fail_on_loss = self._flag(raw, "failOnDataLoss")
@@ -206,6 +201,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming side. It frees nothing on commit: the archive's retention is nobody's offset."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        if options.end is not None:
+            raise MisuseError("a stream has no end: endingSeq is for batch reads, maxRowsPerTrigger bounds a trigger")
         self._options = options
         self._target_schema = arrow_schema(schema)
         self._final: int | None = None
@@ -274,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BatchReader(DataSourceReader):
-    """The batch side: everything sealed now, narrowed by filters on `seq` and `topic`."""
+    """The batch side: everything sealed now, or the range that options name."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -287,31 +284,11 @@ class BatchReader(DataSourceReader):
             first = max(first, wanted)
         elif options.start == "latest":
             raise MisuseError("a batch reads what is there: startingSeq is earliest or a sequence, not latest")
+        if options.end is not None:
+            if options.end > last:
+                raise MisuseError(f"endingSeq is {options.end}, and the last row that is sealed is {last}")
+            last = max(options.end, first - 1)
         self._after, self._upto = first - 1, last
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for each in filters:
-            match each:
-                case EqualTo(attribute=("seq",), value=value):
-                    self._narrow(value - 1, value)
-                case GreaterThan(attribute=("seq",), value=value):
-                    self._narrow(value, self._upto)
-                case GreaterThanOrEqual(attribute=("seq",), value=value):
-                    self._narrow(value - 1, self._upto)
-                case LessThan(attribute=("seq",), value=value):
-                    self._narrow(self._after, value - 1)
-                case LessThanOrEqual(attribute=("seq",), value=value):
-                    self._narrow(self._after, value)
-                case EqualTo(attribute=("topic",), value=value) if self._options.topics is None:
-                    self._options.topics = (value,)
-                case In(attribute=("topic",), value=values) if self._options.topics is None:
-                    self._options.topics = tuple(values)
-                case _:
-                    yield each
-
-    def _narrow(self, after: int, upto: int) -> None:
-        self._after = max(self._after, after)
-        self._upto = max(min(self._upto, upto), self._after)
 
     def partitions(self) -> Sequence[Range]:
         # Spark wants at least one partition; an empty range reads nothing.
