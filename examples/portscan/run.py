@@ -13,6 +13,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,20 +35,29 @@ SPEED = 20
 PATIENCE_S = 90
 
 
-def start_node(directory: Path) -> tuple[Deployment, Path]:
+@contextmanager
+def hub(directory: Path) -> Iterator[Path]:
+    """A node in a thread of its own; gives the directory of its archive."""
     spec = NodeSpec("hub", listen=f"127.0.0.1:{PORT}", roles=("sequencer", "broker", "archive"), data="data")
     deployment = Deployment(1, "portscan", nodes=(spec,), archive=ArchiveSpec(seal_s=0.5))
-    started = threading.Event()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
 
-    async def run() -> None:
-        async with Node(deployment, "hub", directory) as node:
-            started.set()
-            await node.wait()
+    async def start() -> Node:
+        node = Node(deployment, "hub", directory)
+        await node.start()
+        return node
 
-    threading.Thread(target=lambda: asyncio.run(run()), daemon=True).start()
-    if not started.wait(30):
-        raise TimeoutError("the node does not start")
-    return deployment, archive_directory(directory, spec.data, spec.name)
+    node = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
+    archive = archive_directory(directory, spec.data, spec.name)
+    archive.mkdir(parents=True, exist_ok=True)
+    try:
+        yield archive
+    finally:
+        asyncio.run_coroutine_threadsafe(node.stop(), loop).result(60)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(60)
 
 
 async def publish(packets: list[Packet], began: float, published: dict[int, float]) -> None:
@@ -71,11 +82,14 @@ def main(directory: Path) -> None:
     packets, scanners = generate(traffic)
     told = prepare(packets, KEY)
     planted = {pseudonym(KEY, name) for name in scanners}
-    _, archive = start_node(directory)
     spark = local_session("portscan")
-    with unisono.connect_sync(f"unisono://127.0.0.1:{PORT}") as session, session.subscribe("blacklist") as site:
+    spark.conf.set("spark.sql.shuffle.partitions", "1")  # a task costs more than the traffic of six sites
+    with (
+        hub(directory) as archive,
+        unisono.connect_sync(f"unisono://127.0.0.1:{PORT}") as session,
+        session.subscribe("blacklist") as site,
+    ):
         published: dict[int, float] = {}
-        archive.mkdir(parents=True, exist_ok=True)
         topics = ",".join(f"packets.{name}" for name in sorted({packet.site for packet in told}))
         events = spark.readStream.format("unisono").option("topics", topics).load(str(archive))
         query = (
@@ -98,6 +112,7 @@ def main(directory: Path) -> None:
             for event in site.take(1, timeout=1.0):
                 for name in event.data["blacklist"]:
                     found.setdefault(name, time.time() - published[event.data["t"]])
+        sites.join(PATIENCE_S)
         query.stop()
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
