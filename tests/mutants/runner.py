@@ -10,6 +10,8 @@ Every `tests/mutants/*.toml` is a list of
     replace = "what to put there instead"
     tests = ["tests/structures/test_sessions.py::test_…"]   # all of them run; at least one must fail
 
+With `like = "sequencer/no-hold"` instead of file, find and replace it is that mutant again, for other tests.
+
 Each mutant gets a copy of the sources that only its own test process imports; the work tree is never touched.
 `python -m tests.mutants.runner [--only TEXT]`: exit 0 when every mutant is killed.
 """
@@ -26,6 +28,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 ROOT = Path(__file__).parents[2]
 LISTS = Path(__file__).parent
@@ -52,6 +55,7 @@ class Mutant(Struct, frozen=True, forbid_unknown_fields=True):
     find: str = ""
     replace: str = ""
     edits: list[Edit] = []
+    like: str = ""
 
     def all_edits(self) -> list[Edit]:
         return [*self.edits, *([Edit(self.file, self.find, self.replace)] if self.file else [])]
@@ -72,7 +76,8 @@ def mutants() -> dict[str, Mutant]:
             if name in found:
                 raise SystemExit(f"{name} is listed twice")
             found[name] = mutant
-    return found
+    return {name: replace(mutant, edits=found[mutant.like].all_edits()) if mutant.like else mutant
+            for name, mutant in found.items()}  # fmt: skip
 
 
 def stale(mutant: Mutant, root: Path = ROOT) -> list[str]:

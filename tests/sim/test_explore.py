@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from unisono.errors import InvariantError
-from unisono.machine import Broadcast, Deliver, Effect, Heard, Join, Joined, Publish, Send, Subscribe, Unsubscribe
+from unisono.machine import (
+    Broadcast,
+    Deliver,
+    Effect,
+    Heard,
+    Join,
+    Joined,
+    Leave,
+    Publish,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.fifo.machine import FifoMachine
@@ -79,7 +91,7 @@ def plainly(machines: dict[str, Any], scripts: dict[str, list[Any]], fifo: bool)
     found: set[tuple[tuple[str, ...], ...]] = set()
 
     def go(hosts: Any, letters: Any, members: Any, scripts: Any, heard: Any) -> None:
-        moves: list[tuple[str, Any, int | None]] = [(to, m[0], None) for to, m in scripts.items() if m]
+        moves = [(to, inputs[0], -1) for to, inputs in scripts.items() if inputs]
         for at, (source, to, message) in enumerate(letters):
             older = any(other[:2] == (source, to) for other in letters[:at])
             if not (older and fifo and source != ENS):
@@ -89,7 +101,7 @@ def plainly(machines: dict[str, Any], scripts: dict[str, list[Any]], fifo: bool)
         for to, message, at in moves:
             again, post, told = deepcopy((hosts, letters, heard))
             listening, rest = dict(members), {name: list(inputs) for name, inputs in scripts.items()}
-            del (rest[to] if at is None else post)[at or 0]
+            del (rest[to] if at < 0 else post)[max(at, 0)]
             for effect in again[to].handle(message, Micros(0)):
                 match effect:
                     case Send(to=other, message=sent):
@@ -148,6 +160,31 @@ def test_what_is_remembered_hides_nothing(case: str, fifo: bool) -> None:
     assert explore(Situation.of(machines, lambda source, to: fifo), scripts, at_end).is_complete
     assert {*found} == plainly(machines, scripts, fifo)
     assert len({*found}) > 1
+
+
+class Two:
+    """Two rooms, and a list that both write to."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.rooms = [self.said, self.said]
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        self.rooms[len(self.said) % 2].append(message)
+        return [Deliver(len(self.said))]
+
+
+def test_what_parts_of_a_machine_share_stays_shared() -> None:
+    assert Situation.of({"s": Two()}).tell("s", "a", "b", "c").delivered("s") == [1, 2, 3]
+
+
+def test_equal_machines_are_one_state_whatever_they_share() -> None:
+    text, again = "a long text", "".join(["a long ", "text"])
+    start = Situation.of({"s": Listener()})
+    freeze = start.memory.freeze
+    assert freeze([text, text]) == freeze([text, again])
+    assert freeze([Leave(T), Leave(T)]) == freeze([Leave(T)] * 2)
+    assert freeze([[], []]) != freeze([[]] * 2), "one of these will show a change in two places"
 
 
 def fifo_group() -> Situation:

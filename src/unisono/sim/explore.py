@@ -25,6 +25,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from unisono.errors import InvariantError
 from unisono.machine import Broadcast, Deliver, Heard, Join, Joined, Leave, Machine, Send, one_by_one
 from unisono.model.time import Micros
@@ -60,6 +62,17 @@ class Answer(NamedTuple):
     """To the ENS: what, the topic, and the message that comes of it."""
 
 
+_InPython: Any = pickle._Pickler  # the module's own pickler in Python: the compiled one cannot be told what to share
+
+
+class _Pickler(_InPython):  # type: ignore[misc]
+    """Equal values give equal bytes, whether or not they share what cannot change; what can change stays shared."""
+
+    def memoize(self, obj: Any) -> None:
+        if not isinstance(obj, str | bytes | tuple) and not (isinstance(obj, Struct) and obj.__struct_config__.frozen):
+            super().memoize(obj)
+
+
 class Memory:
     """All that has occurred in one case, by number. Number 0 is the empty tuple."""
 
@@ -67,6 +80,7 @@ class Memory:
         self.names = list(names)
         self.noted: list[Any] = [()]
         self._numbers: dict[Any, int] = {(): 0}
+        self._frozen: dict[bytes, int] = {}
         self._fifo = fifo
         self._in_order: dict[int, bool] = {}
         self._answers: dict[tuple[int, int, int], Answer | InvariantError] = {}
@@ -81,13 +95,14 @@ class Memory:
         return number
 
     def freeze(self, value: Any) -> int:
-        """The number of a message or a machine. Pickled without memo: equal values give equal bytes whether or not
-        parts of them are shared."""
-        buffer = io.BytesIO()
-        pickler = pickle.Pickler(buffer, protocol=5)
-        pickler.fast = True
-        pickler.dump(value)
-        return self.number(buffer.getvalue())
+        """The number of a message or a machine."""
+        quickly = pickle.dumps(value, protocol=5)  # what gives these bytes again needs no look in Python
+        number = self._frozen.get(quickly)
+        if number is None:
+            buffer = io.BytesIO()
+            _Pickler(buffer, protocol=5).dump(value)
+            number = self._frozen[quickly] = self.number(buffer.getvalue())
+        return number
 
     def thaw(self, number: int) -> Any:
         return pickle.loads(self.noted[number])

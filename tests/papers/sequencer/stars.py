@@ -49,8 +49,12 @@ class Whole:
             feed = self.inside.subscriber.feeds.get(topic)
             inner = message.message
             runs = inner.runs if isinstance(inner, Stamps) else [piece.run for piece in inner.pieces]
-            for run in runs if feed is not None else ():
-                if run.first not in feed.items and run.last > self.inside.subscriber.hold.local.get(topic, 0):
+            for run in runs:
+                if (
+                    feed is not None
+                    and run.first not in feed.items
+                    and run.last > self.inside.subscriber.hold.local.get(topic, 0)
+                ):
                     payload = Payload(run.publisher, run.request, Event("p", run.first, str(topic)))
                     effects += self.inside.handle(Heard(topic, payload), now)
         return effects + self.inside.handle(message, now)
@@ -164,13 +168,23 @@ def check(case: Case, sgmin: int) -> Callable[[Situation], None]:
                 for early in order[:i]:
                     if share(early[0], late[0]):
                         assert early in before[late], f"{name} heard {order}, and nothing forces {early} before {late}"
-        for a in names:
-            for b in names:
-                common = [key for key in orders[a] if key in orders[b]]
-                assert common == [key for key in orders[b] if key in orders[a]], orders
+        for mine in orders.values():
+            for theirs in orders.values():
+                assert [key for key in mine if key in theirs] == [key for key in theirs if key in mine], orders
 
     return at_end
 
 
 def explored(case: Case, config: SequencerConfig, states_max: int) -> Explored:
-    return explore(start(case, config), scripts(case, config), check(case, config.sgmin), states_max)
+    """Checks every end; and that there are ends at which something was heard."""
+    passes, most = check(case, config.sgmin), dict.fromkeys(case.movers, 0)
+
+    def at_end(final: Situation) -> None:
+        passes(final)
+        for name, heard in most.items():
+            count = sum(isinstance(item, Heard) for item in final.delivered(name))
+            most[name] = max(heard, count)
+
+    found = explore(start(case, config), scripts(case, config), at_end, states_max)
+    assert all(most.values()), f"nobody can have heard so little: {most}"
+    return found
