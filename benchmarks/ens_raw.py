@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from typing import Any
 
 import nats as nats_py
 
-from unisono.runtime.ens.adapter import Ens, EnsNotice, Item
+from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Parcel, count_items
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.jetstream import JetStreamEns
@@ -44,8 +44,8 @@ class Counter:
         self.left = expected
         self.done = asyncio.Event()
 
-    def on_items(self, items: list[Item]) -> None:
-        self.left -= len(items)
+    def on_items(self, items: Sequence[Parcel]) -> None:
+        self.left -= count_items(items)
         if self.left <= 0:
             self.done.set()
 

@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +39,7 @@ from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, T
 from unisono.model.time import Micros
 from unisono.runtime.brokers import open_patiently
 from unisono.runtime.delay import DelayProxy
-from unisono.runtime.ens.adapter import Ens, EnsNotice, Item
+from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Parcel
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.nats import NatsEns
@@ -201,8 +201,8 @@ class Ear:
         if len(self.heard) >= self.expected:
             self.done.set()
 
-    def on_items(self, items: list[Item]) -> None:
-        self.tell([item.payload for item in items])
+    def on_items(self, items: Sequence[Parcel]) -> None:
+        self.tell([item.payload for item in items if isinstance(item, Item)])  # who publishes raw names nobody
 
     def on_confirmed(self, count: int) -> None: ...
 
@@ -329,8 +329,8 @@ async def ordered_clients(place: Place) -> AsyncIterator[Clients]:
 
         def publisher(lane: list[unisono.Publisher]) -> Publish:
             async def publish(batch: list[tuple[int, bytes]]) -> None:
-                for which, payload in batch:
-                    await lane[which].send(payload)
+                for topic, publisher in enumerate(lane):
+                    await publisher.send_all([payload for which, payload in batch if which == topic])
 
             return publish
 

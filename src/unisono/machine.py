@@ -21,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from unisono.model.event import EventRow
 from unisono.model.ids import Address, Topic
 from unisono.model.predicate import Filter
 from unisono.model.time import Micros
@@ -90,7 +91,7 @@ PERSIST = Persist()
 class Publish(Struct, frozen=True, tag=True, gc=False):
     """From above: publish this on a topic. `request` names it in the outcome that is delivered back.
 
-    Where a machine takes several events at once `message` is a tuple; their names are `request` and those after it.
+    Where a machine takes several events at once `message` is `Events`; their names are `request` and those after it.
     """
 
     topic: Topic
@@ -128,7 +129,7 @@ class Advertise(Struct, frozen=True, tag=True):
 class Heard(Struct, frozen=True, tag=True, gc=False):
     """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one.
 
-    A machine that delivers several events of a topic in a row may deliver them as one: `message` is then a tuple, and
+    A machine that delivers several events of a topic in a row may deliver them as one: `message` is then `Events`, and
     their numbers are `number` and those after it (`one_by_one` takes it apart).
     """
 
@@ -223,7 +224,7 @@ class Unknown(Struct, frozen=True, tag=True):
 def one_by_one(item: Any) -> list[Any]:
     """What was delivered, with every event and every outcome on its own."""
     match item:
-        case Heard(topic=topic, message=tuple() as events, control=control, number=number, late=late):
+        case Heard(topic=topic, message=(tuple() | EventRow()) as events, control=control, number=number, late=late):
             return [Heard(topic, event, control, number + i, late) for i, event in enumerate(events)]
         case Accepted(request=request, strength=strength, count=count) if count > 1:
             return [Accepted(request + i, strength) for i in range(count)]

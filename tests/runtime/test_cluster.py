@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,7 @@ from unisono.model.deployment import (
     TopicSpec,
 )
 from unisono.runtime.brokers import embedded_endpoint, nearest_first
-from unisono.runtime.ens.adapter import Item
+from unisono.runtime.ens.adapter import Item, Parcel
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node, NodeConfig
@@ -212,7 +212,7 @@ def test_while_a_home_is_away_other_topics_go_on_and_its_own_wait(tmp_path: Path
 class Silent:
     """A listener that does not care."""
 
-    def on_items(self, items: list[Item]) -> None: ...
+    def on_items(self, items: Sequence[Parcel]) -> None: ...
 
     def on_confirmed(self, count: int) -> None: ...
 

@@ -1,5 +1,8 @@
 """An event: what a publisher says once and a subscriber hears. Payload bytes are never interpreted."""
 
+from collections.abc import Iterator
+from typing import TypeAlias, overload
+
 from msgspec import Struct
 
 from unisono.model.ids import EventId, event_id
@@ -22,3 +25,40 @@ class Event(Struct, frozen=True, gc=False):
     @property
     def id(self) -> EventId:
         return event_id(self.publisher, self.sequence)
+
+
+class EventRow(Struct, frozen=True, gc=False):
+    """Events without attributes of one publisher on one topic, in a row: `sequence` is that of the first.
+
+    Reads like a tuple of events. Most traffic is in such rows, and nobody looks at most of its events before they reach
+    the subscriber, so each is made when somebody does.
+    """
+
+    publisher: str
+    sequence: int
+    topic: str
+    payloads: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "EventRow": ...
+
+    def __getitem__(self, index: int | slice) -> "Event | EventRow":
+        first, _, step = (index if isinstance(index, slice) else slice(index, None)).indices(len(self.payloads))
+        if isinstance(index, slice):
+            assert step == 1, "a row has no holes"
+            return EventRow(self.publisher, self.sequence + first, self.topic, self.payloads[index])
+        return Event(self.publisher, self.sequence + first, self.topic, self.payloads[index])
+
+    def __iter__(self) -> Iterator[Event]:
+        for sequence, payload in enumerate(self.payloads, self.sequence):
+            yield Event(self.publisher, sequence, self.topic, payload)
+
+
+Events: TypeAlias = tuple[Event, ...] | EventRow
+"""Events that are handed on together."""

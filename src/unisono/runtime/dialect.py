@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from unisono.errors import PeerError
-from unisono.model.event import Event, Scalar
+from unisono.model.event import Event, EventRow, Scalar
 from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Payloads, Pieces, Stamps, Ticketed, Void
-from unisono.runtime.ens.adapter import Item
+from unisono.runtime.ens.adapter import Item, Parcel, Row
 from unisono.runtime.frames import UNREADABLE
 
 ATTRIBUTES = "event-attributes"
@@ -46,12 +46,14 @@ def to_item(topic: str, message: Any, control: bool) -> Item:
     return Item(topic, _encoder.encode(message), control=control)
 
 
-def to_items(topic: str, row: Payloads) -> list[Item]:
-    """The items that carry a row of events."""
-    publisher = row.publisher
+def to_parcels(topic: str, row: Payloads) -> list[Parcel]:
+    """What carries a row of events."""
+    publisher, events = row.publisher, row.events
+    if type(events) is EventRow:
+        return [Row(topic, events.payloads, publisher, row.request)]
     return [
         Item(topic, event.payload, publisher, request, False, _headers(event) if event.attributes else None)
-        for request, event in enumerate(row.events, row.request)
+        for request, event in enumerate(events, row.request)
     ]
 
 

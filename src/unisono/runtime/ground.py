@@ -7,18 +7,18 @@ the broker has no room for yet. Everything a machine broadcasts in one turn is p
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from unisono.errors import PeerError, TransportError
 from unisono.machine import Heard, Joined
-from unisono.model.event import Event
+from unisono.model.event import EventRow
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Payload, Payloads
-from unisono.runtime.dialect import NO_ATTRIBUTES, from_item, to_item, to_items
-from unisono.runtime.ens.adapter import Ens, EnsNotice, FullError, Item
+from unisono.runtime.dialect import from_item, publisher_on, to_item, to_parcels
+from unisono.runtime.ens.adapter import Ens, EnsNotice, FullError, Item, Parcel, Row, count_items
 from unisono.runtime.links import Sink
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,9 @@ class Ground:
         self.counters = GroundCounters()
         self._names, self._confirmed, self._noticed, self._foreign = names, confirmed, noticed, foreign
         self._members: dict[Topic, list[Sink]] = {}
-        self._items: list[Item] = []
-        self._waiting: deque[Item] = deque()
+        self._items: list[Parcel] = []
+        self._waiting: deque[Parcel] = deque()
+        self._waiting_count = 0
         self._roomer: asyncio.Task[None] | None = None
         self._joins: dict[Topic, asyncio.Task[None]] = {}
         self._ens: Ens | None = None
@@ -78,7 +79,7 @@ class Ground:
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting) >= WAITING_MAX
+        return self._waiting_count >= WAITING_MAX
 
     async def close(self) -> None:
         tasks = [*self._joins.values(), *([self._roomer] if self._roomer else [])]
@@ -100,7 +101,7 @@ class Ground:
             asyncio.get_running_loop().call_soon(self._confirmed, 1)
             return
         if type(message) is Payloads:
-            self._items += to_items(name, message)
+            self._items += to_parcels(name, message)
         else:
             self._items.append(to_item(name, message, control))
 
@@ -108,7 +109,7 @@ class Ground:
         if not self._items:
             return
         items, self._items = self._items, []
-        self.counters.published += len(items)
+        self.counters.published += count_items(items)
         if not self._waiting:
             try:
                 self.ens.publish(items)
@@ -119,6 +120,7 @@ class Ground:
                 logger.debug("not published: %s", error)
                 return
         self._waiting.extend(items)
+        self._waiting_count += count_items(items)
         if self._roomer is None:
             self._roomer = asyncio.create_task(self._wait_for_room(), name="room at the broker")
 
@@ -168,6 +170,7 @@ class Ground:
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), 1000))]
                 try:
                     self.ens.publish(batch)
+                    self._waiting_count -= count_items(batch)
                 except FullError:
                     self._waiting.extendleft(reversed(batch))
         except TransportError as error:
@@ -177,44 +180,41 @@ class Ground:
 
     # from the broker
 
-    def on_items(self, items: list[Item]) -> None:
-        heard = self.counters
-        heard.heard += len(items)
+    def on_items(self, items: Sequence[Parcel]) -> None:
         filled: Sink | None = None
-        row: list[Event] = []  # of one publisher on one topic, consecutive: handed over as one
-        publisher = name = called = ""
+        row: list[bytes] = []  # of one publisher on one topic, consecutive: handed over as one
+        publisher = name = ""
         end = 0  # the request behind the row
         topic: Topic | None = None
         for item in items:
-            if row and item.request == end and item.publisher == publisher and item.topic == name and not item.headers:
-                row.append(Event(called, end, name, item.payload, NO_ATTRIBUTES))
-                end += 1
-                continue
+            if row and item.request == end and item.publisher == publisher and item.topic == name:
+                if type(item) is Row:
+                    row += item.payloads
+                    end += len(item.payloads)
+                    continue
+                assert type(item) is Item
+                if not item.headers and not item.control:
+                    row.append(item.payload)
+                    end += 1
+                    continue
             if row and topic is not None:
-                filled = self._hand_over(topic, _payloads(publisher, end, row), False) or filled
+                filled = self._hand_over_row(topic, name, publisher, end, row) or filled
                 row = []
             if item.topic != name:
                 name = item.topic
                 topic = self._names.topic_of(name)
             if topic is None:
                 continue
-            if not item.publisher and not item.control:
-                heard.foreign += 1
-                self._foreign(item)
+            if type(item) is Row:
+                publisher, row, end = item.publisher, [*item.payloads], item.request + len(item.payloads)
                 continue
-            try:
-                message = from_item(item)
-            except PeerError as error:
-                heard.unreadable += 1
-                logger.debug("%s", error)
-                continue
-            if type(message) is Payload:
-                row.append(message.event)
-                publisher, called, end = item.publisher, message.event.publisher, item.request + 1
+            assert type(item) is Item
+            if item.publisher and not item.headers and not item.control:
+                publisher, row, end = item.publisher, [item.payload], item.request + 1
             else:
-                filled = self._hand_over(topic, message, item.control) or filled
+                filled = self._hand_over_one(topic, item) or filled
         if row and topic is not None:
-            filled = self._hand_over(topic, _payloads(publisher, end, row), False) or filled
+            filled = self._hand_over_row(topic, name, publisher, end, row) or filled
         if filled is not None and filled.is_full and filled not in self._pausers:
             full = filled
             self.pause(full)
@@ -229,6 +229,28 @@ class Ground:
         self._pausers.pop(who, None)
         if not self._pausers:
             self.ens.resume()
+
+    def _hand_over_row(self, topic: Topic, name: str, publisher: str, end: int, row: list[bytes]) -> Sink | None:
+        """`end` is the request behind the row."""
+        self.counters.heard += len(row)
+        events = EventRow(publisher_on(publisher, name), end - len(row), name, tuple(row))
+        return self._hand_over(topic, Payloads(Address(publisher), events.sequence, events), False)
+
+    def _hand_over_one(self, topic: Topic, item: Item) -> Sink | None:
+        self.counters.heard += 1
+        if not item.publisher and not item.control:
+            self.counters.foreign += 1
+            self._foreign(item)
+            return None
+        try:
+            message = from_item(item)
+        except PeerError as error:
+            self.counters.unreadable += 1
+            logger.debug("%s", error)
+            return None
+        if type(message) is Payload:
+            message = Payloads(message.publisher, message.request, (message.event,))
+        return self._hand_over(topic, message, item.control)
 
     def _hand_over(self, topic: Topic, message: Any, control: bool) -> Sink | None:
         sinks = self._members.get(topic)
@@ -245,8 +267,3 @@ class Ground:
 
     def on_notice(self, notice: EnsNotice) -> None:
         self._noticed(notice)
-
-
-def _payloads(publisher: str, end: int, row: list[Event]) -> Payloads:
-    """`end` is the request behind the row."""
-    return Payloads(Address(publisher), end - len(row), tuple(row))

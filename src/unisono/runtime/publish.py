@@ -6,18 +6,18 @@ An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`
 
 import asyncio
 from collections.abc import Callable, Iterable
-from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
 from unisono.errors import PlanError
 from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown, one_by_one
 from unisono.model.deployment import Deployment
-from unisono.model.event import Event, Scalar
+from unisono.model.event import Event, EventRow, Events, Scalar
 from unisono.model.grid import Cell, Grid
 from unisono.model.ids import EventId, Topic
 from unisono.model.journal import Record
 from unisono.model.predicate import flatten
 from unisono.model.time import Micros
+from unisono.runtime.asked import Asked
 from unisono.runtime.content import attributes_of, content_of, parse_where
 from unisono.runtime.dialect import NO_ATTRIBUTES, publisher_on
 from unisono.runtime.grids import Grids
@@ -81,12 +81,28 @@ Asker: TypeAlias = "tuple[_Lane, asyncio.Future[Outcome] | Publisher]"
 class _Row:
     """Events on one topic in a row, and who wants to know what becomes of each."""
 
-    __slots__ = ("askers", "events", "lane")
+    __slots__ = ("askers", "attributes", "first", "lane", "payloads")
 
-    def __init__(self, lane: _Lane) -> None:
-        self.lane = lane
-        self.events: list[Event] = []
-        self.askers: list[Asker] = []
+    def __init__(self, lane: _Lane, first: int) -> None:
+        self.lane, self.first = lane, first
+        self.payloads: list[bytes] = []
+        self.attributes: dict[int, dict[str, Scalar]] = {}  # by sequence, of those that have some
+        self.askers: list[tuple[Asker, int]] = []
+        """Who asked, and from which place in the row on."""
+
+    def ask(self, asker: Asker) -> None:
+        """Wants to know what becomes of those that are added now."""
+        if not self.askers or self.askers[-1][0] is not asker:
+            self.askers.append((asker, len(self.payloads)))
+
+    def events(self) -> Events:
+        lane, attributes = self.lane, self.attributes
+        if not attributes:
+            return EventRow(lane.publisher, self.first, lane.name, tuple(self.payloads))
+        return tuple(
+            Event(lane.publisher, sequence, lane.name, payload, attributes.get(sequence, NO_ATTRIBUTES))
+            for sequence, payload in enumerate(self.payloads, self.first)
+        )
 
 
 class Outbox:
@@ -108,12 +124,12 @@ class Outbox:
 
         With `by_content`, what is published without attributes has those that its data show.
         """
-        self.by_content = by_content
+        self.by_content, self._journals = by_content, session.journals
         self._grids = grids
         self._session, self._host, self._address, self.window = session, host, address, window
         self._confirm_s, self._still_open = confirm_s, still_open
         self._requests = 0
-        self._asked: dict[int, Asker] = {}
+        self._asked: Asked[Asker] = Asked()
         self._ids: dict[int, EventId] = {}  # of the same, for the journal
         self._lanes: dict[str, _Lane] = {}
         self._rows: list[_Row] = []  # published in this turn of the loop
@@ -126,7 +142,7 @@ class Outbox:
 
     @property
     def in_flight(self) -> int:
-        return len(self._asked) + sum(len(row.events) for row in self._rows)
+        return len(self._asked) + sum(len(row.payloads) for row in self._rows)
 
     def confirmations_count(self) -> None:
         self._stored = True
@@ -175,17 +191,37 @@ class Outbox:
             attributes = attributes_of(data)
         lane.sequence += 1
         lane.in_flight += 1
-        event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
-        if self._session.journals:
+        if self._journals:
+            event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
             self._session.note_publish(event)
+        row = self._row(lane, lane.sequence)
+        row.ask(asker)
+        row.payloads.append(payload)
+        if attributes:
+            row.attributes[lane.sequence] = attributes
+
+    def put_all(self, asker: Asker, payloads: list[bytes]) -> None:
+        """The same for many, where nothing but their payloads has to be looked at."""
+        lane = asker[0]
+        row = self._row(lane, lane.sequence + 1)
+        row.ask(asker)
+        row.payloads += payloads
+        lane.sequence += len(payloads)
+        lane.in_flight += len(payloads)
+
+    def is_plain(self, lane: _Lane) -> bool:
+        """Whether `put_all` will do for what is published on the topic."""
+        return lane.grid is None and not lane.unknown and not self._journals and not self.by_content
+
+    def _row(self, lane: _Lane, first: int) -> _Row:
+        """What is published on the topic in this turn of the loop."""
         row = lane.row
         if row is None or (self._is_causal and row is not self._rows[-1]):
-            row = lane.row = _Row(lane)
+            row = lane.row = _Row(lane, first)
             if not self._rows:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._rows.append(row)
-        row.events.append(event)
-        row.askers.append(asker)
+        return row
 
     def _is_full(self, lane: _Lane) -> bool:
         """Whether what is in flight, and what has been given up here and not by the machine, fills the window."""
@@ -197,15 +233,18 @@ class Outbox:
         rows, self._rows = self._rows, []
         for row in rows:
             row.lane.row = None
+            events = row.events()
             first = self._requests + 1
-            self._requests += len(row.events)
+            self._requests += len(events)
             requests = range(first, self._requests + 1)
-            self._asked.update(zip(requests, row.askers))
-            if self._session.journals:
-                self._ids.update(zip(requests, [event.id for event in row.events]))
+            ends = [place for _, place in row.askers[1:]] + [len(events)]
+            for (asker, place), end in zip(row.askers, ends):
+                self._asked.put(first + place, asker, end - place)
+            if self._journals:
+                self._ids.update(zip(requests, [event.id for event in events]))
             if self._stored:
                 self._unconfirmed.update(dict.fromkeys(requests))
-            self._host.post(Publish(row.lane.topic, tuple(row.events), first))
+            self._host.post(Publish(row.lane.topic, events, first))
 
     def advertise(self, lane: _Lane, where: str) -> None:
         if not self.by_content:
@@ -237,7 +276,7 @@ class Outbox:
         elif self._stored:
             for request in range(outcome.request, outcome.request + outcome.count):
                 self._settle_stored(request)
-        elif self._ids or outcome.count == 1:
+        elif self._ids:
             for one in one_by_one(outcome):
                 self._settle(one)
         else:
@@ -254,17 +293,13 @@ class Outbox:
 
     def _settle_row(self, outcome: Accepted) -> None:
         """The usual case, at a cost that hardly depends on the length of the row."""
-        requests = range(outcome.request, outcome.request + outcome.count)
-        askers = list(map(self._asked.pop, requests, repeat(None)))
-        lane, answer = askers[0] or (None, None)
-        if lane is None or not isinstance(answer, Publisher) or askers.count(askers[0]) < len(askers):
-            self._asked.update((request, asker) for request, asker in zip(requests, askers) if asker is not None)
-            for one in one_by_one(outcome):
-                self._settle(one)
-            return
-        lane.in_flight -= len(askers)
-        self._let_in(lane)
-        answer.settled_all(len(askers))
+        for first, (lane, answer), count in self._asked.take(outcome.request, outcome.count):
+            lane.in_flight -= count
+            self._let_in(lane)
+            if isinstance(answer, Publisher):
+                answer.settled_all(count)
+            elif not answer.done():
+                answer.set_result(Accepted(first, outcome.strength))
         self._let_go()
 
     def _watch_confirmations(self, overdue: int) -> None:
@@ -279,9 +314,10 @@ class Outbox:
             self._watch = loop.call_later(self._confirm_s, self._watch_confirmations, self._requests)
 
     def _settle(self, outcome: Outcome) -> None:
-        asker = self._asked.pop(outcome.request, None)
-        if asker is None:
+        found = self._asked.take(outcome.request, 1)
+        if not found:
             return
+        asker = found[0][1]
         lane = asker[0]
         lane.in_flight -= 1
         lane.unknown += isinstance(outcome, Unknown)
@@ -347,11 +383,15 @@ class Publisher:
         return self._lane.name
 
     async def send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> None:
-        lane, data = self._outbox.cell(self._lane, data, attributes)
+        asker = self._asker
+        lane = asker[0]
+        if lane.grid is not None:
+            lane, data = self._outbox.cell(lane, data, attributes)
+            asker = (lane, self)
         if lane.in_flight >= self._outbox.window:
             await self._outbox.room(lane)
         self._open += 1
-        self._outbox.put(self._asker if lane is self._lane else (lane, self), data, attributes)
+        self._outbox.put(asker, data, attributes)
 
     def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
         """Sends if there is room in the window; False if there is none, and then nothing was sent."""
@@ -363,13 +403,20 @@ class Publisher:
         return True
 
     async def send_all(self, batch: Iterable[Any]) -> None:
-        outbox = self._outbox
-        for each in batch:
-            lane, data = outbox.cell(self._lane, each, None)
+        """Sends many, at less than the cost of each on its own."""
+        outbox, lane, rest = self._outbox, self._lane, list(batch)
+        while rest:
+            if not outbox.is_plain(lane):
+                for each in rest:
+                    await self.send(each)
+                return
             if lane.in_flight >= outbox.window:
                 await outbox.room(lane)
-            self._open += 1
-            outbox.put(self._asker if lane is self._lane else (lane, self), data, None)
+                continue
+            room = outbox.window - lane.in_flight
+            now, rest = rest[:room], rest[room:]
+            self._open += len(now)
+            outbox.put_all(self._asker, [each if type(each) is bytes else encode_payload(each) for each in now])
 
     def advertise(self, where: str) -> None:
         """Says anew what this publisher will publish, to the brokers of an overlay; the narrower, the less they wait.

@@ -7,6 +7,7 @@ reliable one stops reading from the broker. Gaps and stalls come in line with th
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -26,7 +27,7 @@ from unisono.machine import (
     Unsubscribe,
     one_by_one,
 )
-from unisono.model.event import Event
+from unisono.model.event import Event, EventRow, Events
 from unisono.model.ids import Address, EventId, Topic, event_id
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
@@ -45,51 +46,79 @@ OnStall = Literal["wait", "tag"]
 """What a topic does whose home, or the way there, is away: hold everything back, or tell it marked as out of order."""
 
 
+class _Said(Struct, frozen=True, gc=False, eq=False):
+    """What notifications in a row have in common: events of one topic with consecutive numbers, or one notice."""
+
+    topic: str
+    first: int
+    """The number of the first event."""
+    events: Events
+    late: bool
+    turn: Turn
+    step: int
+    decode: Decode
+    gap: Gap | None = None
+    stalled: Stalled | None = None
+    cut: CutOff | None = None
+
+
 class Notification(Struct, frozen=True, gc=False, eq=False):
     """What a subscriber is told: an event (`topic`, `data`, `position`, `late`), a `gap`, a `cut`, or `stalled`.
 
     A `cut` names publishers that cannot be heard any more, with the number of the last event of each.
     """
 
-    topic: str
     number: int
-    late: bool
-    _event: Event | None
-    _turn: Turn
-    _step: int
-    _decode: Decode
-    gap: Gap | None = None
-    stalled: Stalled | None = None
-    cut: CutOff | None = None
+    payload: bytes
+    _said: _Said
+
+    @property
+    def topic(self) -> str:
+        return self._said.topic
+
+    @property
+    def late(self) -> bool:
+        return self._said.late
+
+    @property
+    def gap(self) -> Gap | None:
+        return self._said.gap
+
+    @property
+    def stalled(self) -> Stalled | None:
+        return self._said.stalled
+
+    @property
+    def cut(self) -> CutOff | None:
+        return self._said.cut
 
     @property
     def data(self) -> Any:
         """The payload as the subscription's type (PeerError if it is not); None for gaps and stalls."""
-        return self._decode(self._event.payload) if self._event is not None else None
+        return self._said.decode(self.payload) if self._said.events else None
 
     @property
     def event(self) -> Event | None:
-        return self._event
-
-    @property
-    def payload(self) -> bytes:
-        return self._event.payload if self._event is not None else b""
+        return self._said.events[self.number - self._said.first] if self._said.events else None
 
     @property
     def attributes(self) -> dict[str, Any]:
-        return dict(self._event.attributes) if self._event is not None else {}
+        event = self.event
+        return dict(event.attributes) if event is not None else {}
 
     @property
     def id(self) -> EventId | None:
         """Names the event for ever."""
-        return self._event.id if self._event is not None else None
+        event = self.event
+        return event.id if event is not None else None
 
     @property
     def position(self) -> str:
         """Where the subscription stands behind this notification: give it to `commit`, or to `start=`."""
-        if self._event is None or self.late:
-            return self._turn.position(self._step)
-        return self._turn.position(self._step, (self.topic, self.number))
+        said = self._said
+        if not said.events or said.late:
+            return said.turn.position(said.step)
+        return said.turn.position(said.step, (said.topic, self.number))
 
     def __repr__(self) -> str:
         what = self.gap or self.stalled or self.cut or self.data
@@ -193,8 +222,11 @@ class Stream:
         """What waits, in lists: the cheap way to read much."""
         async for first in self:
             batch = [first]
+            if self._latest is None:
+                take = self._waiting.popleft
+                batch += [take() for _ in range(min(len(self._waiting), count_max - 1))]
             while self._waiting and len(batch) < count_max:
-                notification = self._take() if self._latest is not None else self._waiting.popleft()
+                notification = self._take()
                 if notification is not None:
                     batch.append(notification)
             if self._pausing:
@@ -369,7 +401,7 @@ class Stream:
             if self._hold(item):
                 return
         if type(item) is Heard:
-            if type(item.message) is tuple:
+            if type(item.message) is EventRow or type(item.message) is tuple:
                 self._deliver_row(item.message, item.number)
                 return
             event: Event = item.message
@@ -380,11 +412,8 @@ class Stream:
             if self._journals:
                 self._session.note(self._delivery(event, number, late))
             shown = self.cells.get(name, name) if self.cells else name
-            notification = Notification(shown, number, late, event, turn, len(turn.steps), self._decode)
-            if self._is_plain and len(self._waiting) < self._waiting_max:
-                self._waiting.append(notification)
-            else:
-                self._push(notification)
+            said = _Said(shown, number, (event,), late, turn, len(turn.steps), self._decode)
+            self._push(Notification(number, event.payload, said))
             return
         session = self._session
         match item:
@@ -399,12 +428,10 @@ class Stream:
             case Stalled(topic=topic, reason=reason):
                 name = session.name_of(topic) or str(topic)
                 session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
-                step, name = len(self._turn.steps), self.cells.get(name, name)
-                self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=item))
+                self._push(self._notice(self.cells.get(name, name), stalled=item))
             case CutOff(publishers=publishers, reason=reason):
                 session.note(Record("cut", session.now(), self.sid, self.sid, clock=dict(publishers), note=reason))
-                step = len(self._turn.steps)
-                self._push(Notification("", 0, False, None, self._turn, step, self._decode, cut=item))
+                self._push(self._notice("", cut=item))
             case Selected():
                 self._has_selected()
             case Refused(reason=reason):
@@ -412,17 +439,23 @@ class Stream:
             case _:
                 pass
 
-    def _deliver_row(self, events: tuple[Event, ...], number: int) -> None:
+    def _deliver_row(self, events: Events, number: int) -> None:
         """Events of one topic with consecutive numbers."""
-        name, turn, decode = events[0].topic, self._turn, self._decode
-        turn.steps.append((name, number + len(events) - 1))
+        if isinstance(events, EventRow):
+            name, payloads = events.topic, events.payloads
+        else:
+            name, payloads = events[0].topic, tuple(event.payload for event in events)
+        turn = self._turn
+        end = number + len(payloads)
+        turn.steps.append((name, end - 1))
         step = len(turn.steps)
         if self._journals:
             for i, event in enumerate(events):
                 self._count += 1
                 self._session.note(self._delivery(event, number + i, late=False))
         shown = self.cells.get(name, name) if self.cells else name
-        row = [Notification(shown, n, False, event, turn, step, decode) for n, event in enumerate(events, number)]
+        said = _Said(shown, number, events, False, turn, step, self._decode)
+        row = list(map(Notification, range(number, end), payloads, repeat(said)))
         if self._is_plain and len(self._waiting) + len(row) <= self._waiting_max:
             self._waiting.extend(row)
         else:
@@ -484,8 +517,7 @@ class Stream:
 
     def tell_stalled(self, name: str, stalled: Stalled) -> None:
         self._session.note(Record("stalled", self._session.now(), self.sid, self.sid, topic=name, note=stalled.reason))
-        step = len(self._turn.steps)
-        self._push(Notification(name, 0, False, None, self._turn, step, self._decode, stalled=stalled))
+        self._push(self._notice(name, stalled=stalled))
         self._wake()
 
     @property
@@ -551,8 +583,14 @@ class Stream:
     def _tell_gap(self, name: str, gap: Gap) -> None:
         self._note_gap(name, gap)
         self._turn.steps.append((name, gap.last))
-        shown, step = self.cells.get(name, name), len(self._turn.steps)
-        self._push(Notification(shown, gap.last, False, None, self._turn, step, self._decode, gap))
+        self._push(self._notice(self.cells.get(name, name), gap))
+
+    def _notice(
+        self, shown: str, gap: Gap | None = None, stalled: Stalled | None = None, cut: CutOff | None = None
+    ) -> Notification:
+        number, step = gap.last if gap is not None else 0, len(self._turn.steps)
+        said = _Said(shown, number, (), False, self._turn, step, self._decode, gap, stalled, cut)
+        return Notification(number, b"", said)
 
     def _push(self, notification: Notification) -> None:
         waiting = self._waiting
@@ -589,8 +627,8 @@ class Stream:
         if held is not None and held.gap is not None:
             first = held.gap.first
         whole = Gap(topic, first, last, reason, publisher)
-        shown = self.cells.get(name, name)
-        self._dropped[publisher or name] = Notification(shown, last, False, None, self._turn, 0, self._decode, whole)
+        said = _Said(self.cells.get(name, name), last, (), False, self._turn, 0, self._decode, whole)
+        self._dropped[publisher or name] = Notification(last, b"", said)
 
     def _note_gap(self, name: str, gap: Gap) -> None:
         now, sid = self._session.now(), self.sid

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from unisono.machine import Accepted, CutOff, Gap, Heard, Joined, Refused, Selected, Stalled, Unknown
-from unisono.model.event import Event
+from unisono.model.event import Event, EventRow
 from unisono.model.ids import event_id
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ def events_in(message: Any, depth: int = 4) -> Iterator[Event]:
         yield message
     elif depth and isinstance(message, Struct | tuple | list):
         parts = (
-            message if isinstance(message, tuple | list) else (getattr(message, f) for f in message.__struct_fields__)
+            message
+            if isinstance(message, tuple | list | EventRow)
+            else (getattr(message, f) for f in message.__struct_fields__)
         )
         for part in parts:
             yield from events_in(part, depth - 1)

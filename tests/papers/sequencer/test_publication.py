@@ -396,7 +396,7 @@ def _said(effects: list[Any]) -> list[str]:
 
 
 def test_under_load_requests_are_gathered_until_an_answer_comes_or_they_are_many() -> None:
-    client = OrderingClient(Address("p"), {Topic(X): Address("n")}, replace(STAMP, gather=10))
+    client = OrderingClient(Address("p"), {Topic(X): Address("n")}, replace(STAMP, gather_from=10, gather=13))
 
     def asked(effects: list[Effect]) -> list[tuple[int, int]]:
         sent = [effect.message for effect in effects if isinstance(effect, Send)]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime.ens.worlds import PATIENCE_S, WORLDS, Ear
 from unisono.errors import MisuseError
-from unisono.runtime.ens.adapter import Down, FullError, Item, Limits, Lost, Up
+from unisono.runtime.ens.adapter import Down, FullError, Item, Limits, Lost, Parcel, Row, Up, unpack
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -144,14 +144,16 @@ def test_payload_headers_and_names_arrive_untouched(kind: str) -> None:
             here, there = Ear(), Ear()
             subscriber, publisher = await world.connect(here, 0), await world.connect(there, world.places - 1)
             await subscriber.subscribe("trades")
-            sent = [
+            parcels: list[Parcel] = [
                 Item("trades", bytes(range(256)), "eu-1/alice", 2**53),
                 Item("trades", b"", "p", 1, headers={"Ce-Type": "trade", "Ce-Source": "a: b; c=ü"}),
                 Item("trades", b"MSG trades 1 2\r\n\r\n", "p", 2, headers={"Empty": ""}),
                 Item("trades", b"nobody's"),
                 Item("trades", b"nobody's, with headers", headers={"X": "y"}),
+                Row("trades", (b"", b"x", b"y", b"z", b"four", b"five"), "p", 8),
             ]
-            publisher.publish(sent)
+            publisher.publish(parcels)
+            sent = unpack(parcels)
             await here.until(lambda: len(here.items) == len(sent))
             for before, after in zip(sent, here.items):
                 assert (before.payload, before.publisher, before.request) == (
@@ -160,7 +162,9 @@ def test_payload_headers_and_names_arrive_untouched(kind: str) -> None:
                     after.request,
                 )
                 assert before.headers == after.headers
-            assert [item.foreign for item in here.items] == [False, False, False, True, True]
+            assert [item.foreign for item in here.items] == [False, False, False, True, True, *[False] * 6]
+            await publisher.flush()
+            assert there.confirmed == len(sent)
 
     run(main())
 

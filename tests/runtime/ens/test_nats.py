@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from tests.runtime.ens.worlds import PATIENCE_S, SMALL, Ear, JetStreamWorld, NatsClusterWorld, NatsWorld
 from unisono.errors import DataLossError, MisuseError, TransportError
 from unisono.model.time import Micros
-from unisono.runtime.ens.adapter import Down, Item, Lost, Rejected, Up
+from unisono.runtime.ens.adapter import Down, Item, Lost, Parcel, Rejected, Row, Up, count_items, unpack
 from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.jetstream_api import StreamConfig, stream_name
 from unisono.runtime.ens.nats import NatsEns
-from unisono.runtime.ens.nats_items import decode, encode, header_block
+from unisono.runtime.ens.nats_items import decode, decode_all, encode, header_block
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, normalize
 from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
@@ -427,6 +427,51 @@ def test_messages_are_the_same_however_the_bytes_are_cut(sent: list[Item], cuts:
     heard = [decode(subject.decode(), False, head, payload) for _, subject, _, head, payload in messages]
     expected = [msgspec.structs.replace(item, request=item.request if item.publisher else 0) for item in sent]
     assert heard == expected
+
+
+named = st.tuples(
+    st.sampled_from(["a", "b.c"]),
+    st.sampled_from(["p", "q", "eu/p-1", "50%d"]),
+    st.sampled_from([1, 8, 98, 997]),
+    st.lists(st.sampled_from([b"x", b"y", b"\r\n", b"longer"]), min_size=1, max_size=14).map(tuple),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(named, max_size=8), st.lists(st.integers(0, 4_000), max_size=4))
+def test_rows_arrive_as_their_items_would(sent: list[tuple[str, str, int, tuple[bytes, ...]]], cuts: list[int]) -> None:
+    rows = [Row(topic, payloads, publisher, request) for topic, publisher, request, payloads in sent]
+    assert encode(rows) == encode(unpack(rows))
+    stream = b""
+    for item in unpack(rows):
+        head, sid = header_block(item), b"1" if item.topic == "a" else b"2"
+        sizes = (len(head), len(head) + len(item.payload))
+        stream += b"HMSG %b %b %d %d\r\n%b%b\r\n" % (item.topic.encode(), sid, *sizes, head, item.payload)
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    heard: list[Parcel] = []
+
+    async def main() -> None:
+        channels = {b"1": ("a", False), b"2": ("b.c", False)}
+        wire = NatsWire(_Owner(), lambda received: heard.extend(decode_all(channels, received)))
+        for start, end in pairwise(edges):
+            wire.data_received(stream[start:end])
+
+    RUNNER.run(main())
+    assert unpack(heard) == unpack(rows)
+    assert count_items(heard) == sum(map(len, rows))
+
+
+@pytest.mark.parametrize("digits", ["007", "+7", "7_7", " 7", "7x", "9" * 30])
+def test_a_request_that_is_written_oddly_is_read_as_on_its_own(digits: str) -> None:
+    heads = [f"NATS/1.0\r\nUnisono-Id: p {number}\r\n\r\n".encode() for number in ("7", digits, digits, digits)]
+    stream = b"".join(b"HMSG a 1 %d %d\r\n%bx\r\n" % (len(head), len(head) + 1, head) for head in heads)
+    heard: list[Parcel] = []
+
+    async def main() -> None:
+        NatsWire(_Owner(), lambda got: heard.extend(decode_all({b"1": ("a", False)}, got))).data_received(stream)
+
+    RUNNER.run(main())
+    assert unpack(heard) == [decode("a", False, head, b"x") for head in heads]
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,7 +1,7 @@
 """Brokers to run the contract over: each world starts one, connects to it, kills it and starts it again."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ import msgspec
 
 from unisono.model.time import Micros
 from unisono.protocols.coded.channel import Channel
-from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost
+from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost, Parcel, unpack
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.jetstream import JetStreamEns
@@ -43,8 +43,8 @@ class Ear:
         self.notices: list[EnsNotice] = []
         self._changed = asyncio.Event()
 
-    def on_items(self, items: list[Item]) -> None:
-        self.items += items
+    def on_items(self, items: Sequence[Parcel]) -> None:
+        self.items += unpack(items)
         self._changed.set()
 
     def on_confirmed(self, count: int) -> None:

@@ -32,7 +32,7 @@ from unisono.machine import (
     Unsubscribe,
     one_by_one,
 )
-from unisono.model.event import Event
+from unisono.model.event import Event, EventRow
 from unisono.model.grid import Cell, Grid
 from unisono.model.ids import Topic
 from unisono.model.predicate import EVERY_EVENT, Filter, flatten
@@ -73,7 +73,7 @@ class Selector:
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:
             case Publish(topic=topic, message=said, request=request) if topic in self._grids:
-                events = said if isinstance(said, tuple) else (said,)
+                events = said if isinstance(said, tuple | EventRow) else (said,)
                 effects = [e for i, event in enumerate(events) for e in self._publish(topic, event, request + i, now)]
             case Subscribe(topics=topics):
                 effects = self._subscribe(topics, now)
@@ -156,7 +156,7 @@ class Selector:
                     case Heard(message=Event() as event):
                         if not self._matches(event):
                             continue
-                    case Heard(message=tuple() as events) if not all(self._matches(event) for event in events):
+                    case Heard(message=(tuple() | EventRow()) as events) if not all(map(self._matches, events)):
                         each = one_by_one(effect.item)
                         kept += [Deliver(heard) for heard in each if self._matches(heard.message)]
                         continue

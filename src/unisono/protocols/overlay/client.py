@@ -33,7 +33,7 @@ from unisono.machine import (
     Unknown,
     Unsubscribe,
 )
-from unisono.model.event import Event
+from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, EventId, Topic
 from unisono.model.interest import covers, is_pattern
 from unisono.model.predicate import EVERY_EVENT, Filter, only
@@ -100,7 +100,7 @@ class OverlayClient:
         match message:
             case Publish(message=Event() as event, request=request):
                 return self._publish(event, request)
-            case Publish(message=tuple() as events, request=first):
+            case Publish(message=(tuple() | EventRow()) as events, request=first):
                 return [effect for i, event in enumerate(events) for effect in self._publish(event, first + i)]
             case Advertise(topic=topic, publisher=publisher, where=where):
                 return self._advertise(self._topic_name(topic), publisher, where)

@@ -7,7 +7,7 @@ notices of `unisono.machine` to above. A client that has crashed comes back unde
 from typing import assert_never
 
 from unisono.machine import Effect, Fired, Heard, Joined, Publish, Refuse, Restarted, Subscribe, Unsubscribe
-from unisono.model.event import Event
+from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
@@ -50,7 +50,7 @@ class OrderingClient:
             case Publish(topic=topic, message=event, request=request):
                 if isinstance(event, Event):
                     publisher.publish(topic, event, request, not subscriber.open, now, out)
-                elif isinstance(event, tuple):
+                elif isinstance(event, tuple | EventRow):
                     publisher.publish_all(topic, event, request, not subscriber.open, now, out)
                 else:
                     out.append(Refuse(f"an Event is published, not {type(event).__name__}"))

@@ -64,10 +64,12 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     window: int = 1_000
     """Requests of one publisher on one topic that may wait for their numbers; more are Refused. At most this many
     requests that overtook their predecessors are kept by a home."""
-    gather: int = 128
-    """While so many requests of a publisher on a topic are under way, further ones wait for an answer, or until they
-    are as many: under load they travel, and are numbered and made durable, in larger runs. Costs part of a round trip
-    when more than this is published in one."""
+    gather_from: int = 32
+    """While so many requests of a publisher on a topic are under way, further ones wait for an answer: under load they
+    travel, and are numbered and made durable, in larger runs. Costs part of a round trip when more than this is
+    published in one."""
+    gather: int = 256
+    """So many do not wait, whatever is under way: the longest runs, where the home is far."""
     buffer_max: int = 100_000
     """Payloads and runs a subscriber holds back; what arrives beyond counts as lost and ends in a Gap."""
     issued_max: int = 10_000

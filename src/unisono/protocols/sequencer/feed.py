@@ -1,13 +1,13 @@
 """What a subscriber has heard on one topic and not yet processed: runs as far as they are known, and payloads."""
 
 from collections.abc import Container
-from contextlib import suppress
 
 from msgspec import Struct
 
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
+from unisono.protocols.sequencer.held import Held
 from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
 
 
@@ -39,83 +39,6 @@ def singles(run: Run) -> list[Run]:
 
 ASKS_MAX = 100
 """Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
-
-
-class Held:
-    """Payloads of one topic that wait for their numbers, by publisher and request.
-
-    They come and go in rows of consecutive requests, and a row costs a few calls: what is done per event is done by
-    `dict.update`, `map` and slices. When each of them came is written down nowhere; `look`, called now and then, sees
-    who is still here.
-    """
-
-    __slots__ = ("_first", "_rows", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._rows: dict[Address, dict[int, Event]] = {}  # no row is empty, and each is in order of arrival
-        self._first: dict[Address, tuple[int, int, Micros]] = {}  # a row's first and last, and when it was first first
-
-    def __contains__(self, key: tuple[Address, int]) -> bool:
-        return key[1] in self._rows.get(key[0], ())
-
-    def put(self, publisher: Address, request: int, event: Event) -> None:
-        row = self._rows.get(publisher)
-        if row is None:
-            row = self._rows[publisher] = {}
-        if request not in row:
-            self.count += 1
-        row[request] = event
-
-    def put_row(self, publisher: Address, request: int, events: tuple[Event, ...]) -> None:
-        row = self._rows.get(publisher)
-        if row is None:
-            row = self._rows[publisher] = {}
-        before = len(row)
-        row.update(zip(range(request, request + len(events)), events))
-        self.count += len(row) - before
-
-    def take(self, publisher: Address, request: int, count: int) -> tuple[Event, ...]:
-        """Takes out the events of up to `count` consecutive requests, until one is missing."""
-        row = self._rows.get(publisher)
-        if row is None or request not in row:
-            return ()
-        events = [row.pop(request)]
-        if count > 1 and request + 1 in row:
-            with suppress(KeyError):  # of the first that is missing: those before it are in the list
-                events.extend(map(row.pop, range(request + 1, request + count)))
-        self.count -= len(events)
-        if not row:
-            del self._rows[publisher]
-        return tuple(events)
-
-    def take_all(self) -> list[tuple[Address, int, Event]]:
-        """Takes out everything, each publisher's in its order."""
-        rows, self._rows, self.count = self._rows, {}, 0
-        return [(publisher, request, row[request]) for publisher, row in rows.items() for request in sorted(row)]
-
-    def look(self, now: Micros) -> None:
-        """Notes which payload of every publisher has waited longest."""
-        before, self._first = self._first, {}
-        for publisher, row in self._rows.items():
-            request, known = next(iter(row)), before.get(publisher)
-            if known is None or known[0] != request:
-                known = (request, next(reversed(row)), now)
-            self._first[publisher] = known
-
-    def oldest(self) -> tuple[Address, int, Micros] | None:
-        """Publisher and request of the payload that has waited longest, and since when we know that it waits."""
-        waiting = [(since, who, request) for who, (request, _, since) in self._first.items() if (who, request) in self]
-        if not waiting:
-            return None
-        since, publisher, request = min(waiting)
-        return publisher, request, since
-
-    def drop(self, publisher: Address) -> None:
-        """Forgets the payload of this publisher that has waited longest, and what had come after it by then."""
-        _, last, _ = self._first.pop(publisher)
-        for request in [request for request in self._rows[publisher] if request <= last]:
-            self.take(publisher, request, 1)
 
 
 class Feed:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from unisono.model.event import Event
+from unisono.model.event import Event, Events
 from unisono.model.ids import Address, Topic
 
 Entries = dict[Topic, int]
@@ -300,7 +300,7 @@ class Payloads(Struct, frozen=True, tag=True, gc=False):
 
     publisher: Address
     request: int
-    events: tuple[Event, ...]
+    events: Events
 
 
 class Ticketed(Struct, frozen=True, tag=True):

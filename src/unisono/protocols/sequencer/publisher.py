@@ -13,7 +13,7 @@ from collections import deque
 from msgspec import Struct
 
 from unisono.machine import Accepted, Broadcast, Deliver, Effect, Refused, Send, Unknown
-from unisono.model.event import Event
+from unisono.model.event import Event, Events
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
@@ -36,7 +36,7 @@ from unisono.protocols.sequencer.timers import Timers
 class _Open(Struct, gc=False):
     """Publications in a row that have no numbers yet; those that may have to wait are rows of one."""
 
-    events: tuple[Event, ...]
+    events: Events
     outcome: int | None  # the caller's name for the first, until he has been told
     published_at: Micros
     asked_at: Micros | None = None  # when the request first left; None while it has to wait
@@ -89,23 +89,24 @@ class Publisher:
         self._repeat(now, out)
 
     def publish_all(
-        self, topic: Topic, events: tuple[Event, ...], outcome: int, ready: bool, now: Micros, out: list[Effect]
+        self, topic: Topic, events: Events, outcome: int, ready: bool, now: Micros, out: list[Effect]
     ) -> None:
         """The same for events in a row, whose outcomes have consecutive names."""
         waiting = self.open.setdefault(topic, {})
-        count = self._open_count.get(topic, 0) + len(events)
+        length = len(events)
+        count = self._open_count.get(topic, 0) + length
         crowded = count > self.config.window
         if self._causal or self.held or crowded or self.config.mode != "stamp" or topic not in self.homes:
             for i, event in enumerate(events):
                 self.publish(topic, event, outcome + i, ready, now, out)
             return
         first = self._next.get(topic, 1)
-        self._next[topic] = first + len(events)
+        self._next[topic] = first + length
         waiting[first] = _Open(events, outcome, now)
         self._open_count[topic] = count
         out.append(Broadcast(topic, Payloads(self.address, first, events)))
-        gathered = self._gathered[topic] = self._gathered.get(topic, 0) + len(events)
-        if gathered >= self.config.gather or count - gathered < self.config.gather:
+        gathered = self._gathered[topic] = self._gathered.get(topic, 0) + length
+        if gathered >= self.config.gather or count - gathered < self.config.gather_from:
             self._ask_gathered(topic, now, out)
         self._repeat(now, out)
 

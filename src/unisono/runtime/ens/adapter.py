@@ -2,7 +2,8 @@
 
 A *channel* is a topic's event subject or its control sibling; control is for nodes (stamps, pieces, voids, marks), and
 plain consumers of the topic never see it. Everything that arrives is handed to one `Listener` by plain calls, in
-batches: no task and no await per message. Promises, held by `tests/runtime/ens/test_contract.py` for every adapter:
+batches: no task and no await per message, and no object either where a publisher's events come in rows (`Row`).
+Promises, held by `tests/runtime/ens/test_contract.py` for every adapter:
 
 * What anybody publishes on a channel after `subscribe` returned is handed over, unless the broker loses it; whatever
   may have been lost is reported by `Lost`, when the subscription is in force again, so that the layer above can ask.
@@ -15,7 +16,7 @@ batches: no task and no await per message. Promises, held by `tests/runtime/ens/
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -46,6 +47,44 @@ class Item(Struct, frozen=True, gc=False):
     @property
     def foreign(self) -> bool:
         return not self.publisher and not self.control
+
+
+class Row(Struct, frozen=True, gc=False):
+    """Items of one publisher on one topic with consecutive requests and no headers, as one: most traffic is such rows.
+
+    Whoever counts items counts those in it.
+    """
+
+    topic: str
+    payloads: tuple[bytes, ...]
+    publisher: str
+    request: int
+    """Of the first."""
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+
+Parcel = Item | Row
+
+
+def count_items(parcels: Iterable[Parcel]) -> int:
+    return sum([1 if isinstance(parcel, Item) else len(parcel.payloads) for parcel in parcels])
+
+
+def unpack(parcels: Iterable[Parcel]) -> list[Item]:
+    """Item by item."""
+    items: list[Item] = []
+    for parcel in parcels:
+        if isinstance(parcel, Item):
+            items.append(parcel)
+        else:
+            topic, publisher = parcel.topic, parcel.publisher
+            items += [
+                Item(topic, payload, publisher, request)
+                for request, payload in enumerate(parcel.payloads, parcel.request)
+            ]
+    return items
 
 
 class Lost(Struct, frozen=True):
@@ -82,7 +121,7 @@ EnsNotice = Lost | Down | Up | Rejected
 class Listener(Protocol):
     """Who stands above an adapter. Calls come from the event loop; they must not block."""
 
-    def on_items(self, items: list[Item]) -> None: ...
+    def on_items(self, items: Sequence[Parcel]) -> None: ...
 
     def on_confirmed(self, count: int) -> None:
         """The oldest `count` open items have been taken by the broker (see `Traits.strength`)."""
@@ -135,7 +174,7 @@ class Ens(Protocol):
         """Connects; raises TransportError if the broker cannot be reached now."""
         ...
 
-    def publish(self, items: Sequence[Item]) -> None:
+    def publish(self, items: Sequence[Parcel]) -> None:
         """Takes all items or raises FullError; they leave together at the end of the loop turn."""
         ...
 

@@ -14,7 +14,7 @@ import msgspec
 
 from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.runtime.ens import broker as wire
-from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Traits, Up, check_channel
+from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Parcel, Traits, Up, check_channel, unpack
 from unisono.runtime.ens.outbox import Outbox
 from unisono.runtime.frames import FrameReader
 
@@ -47,7 +47,7 @@ class EmbeddedEns:
         self._token = token
         self._limits = limits
         self._session = secrets.token_hex(16)
-        self._outbox = Outbox(limits, self.traits.payload_bytes_max)
+        self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._confirmed = 0  # items ever confirmed; the oldest open one has the next number
         self._unsent: list[Item] = []  # the youngest part of the outbox
         self._flush_asked = False
@@ -69,11 +69,12 @@ class EmbeddedEns:
         await self._dial()
         self._keeper = asyncio.create_task(self._keep(), name="embedded-ens")
 
-    def publish(self, items: Sequence[Item]) -> None:
-        if not self._may_control and any(item.control for item in items):
+    def publish(self, items: Sequence[Parcel]) -> None:
+        singles = unpack(items)
+        if not self._may_control and any(item.control for item in singles):
             raise MisuseError("only nodes publish control: this session's token is not a node's")
-        self._outbox.put(items)
-        self._unsent += items
+        self._outbox.put(singles)
+        self._unsent += singles
         if not self._flush_asked:
             self._flush_asked = True
             asyncio.get_running_loop().call_soon(self._flush)

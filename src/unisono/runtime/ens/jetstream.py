@@ -16,7 +16,19 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import DataLossError, TransportError
-from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Rejected, Traits, Up, check_channel
+from unisono.runtime.ens.adapter import (
+    Down,
+    Item,
+    Limits,
+    Listener,
+    Lost,
+    Parcel,
+    Rejected,
+    Traits,
+    Up,
+    check_channel,
+    unpack,
+)
 from unisono.runtime.ens.jetstream_api import (
     HEARTBEAT_S,
     ApiError,
@@ -80,7 +92,7 @@ class JetStreamEns:
         self._listener = listener
         self._client = NatsClient(options, self, limits.reconnect_us_max)
         self._api = JetStreamApi(self._client, streams)
-        self._outbox = Outbox(limits, self.traits.payload_bytes_max)
+        self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._confirmed = 0  # items ever confirmed: the oldest open one has the next number
         self._sent = 0  # number of the last item given to the connection
         self._acked: dict[int, None] = {}  # numbers acknowledged before an older one
@@ -119,8 +131,8 @@ class JetStreamEns:
 
     # publishing
 
-    def publish(self, items: Sequence[Item]) -> None:
-        self._outbox.put(items)
+    def publish(self, items: Sequence[Parcel]) -> None:
+        self._outbox.put(unpack(items))
         self._ask_flush()
 
     async def room(self) -> None:

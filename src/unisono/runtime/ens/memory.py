@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from unisono.errors import MisuseError
-from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Traits, check_channel
+from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Parcel, Traits, check_channel, unpack
 from unisono.runtime.ens.outbox import Outbox
 
 Channel = tuple[str, bool]
@@ -72,7 +72,7 @@ class MemoryEns:
     def __init__(self, hub: Hub, listener: Listener, limits: Limits = Limits()) -> None:
         self._hub = hub
         self._listener = listener
-        self._outbox = Outbox(limits, self.traits.payload_bytes_max)
+        self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._inbox: deque[Item] = deque()
         self._lane: deque[Item] = deque()  # items in the weather, if it keeps their order
         self._under_way = 0  # items in the weather
@@ -94,8 +94,8 @@ class MemoryEns:
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def publish(self, items: Sequence[Item]) -> None:
-        self._outbox.put(items)
+    def publish(self, items: Sequence[Parcel]) -> None:
+        self._outbox.put(unpack(items))
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self.pump)

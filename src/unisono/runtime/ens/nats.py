@@ -12,11 +12,23 @@ from contextlib import suppress
 from functools import partial
 
 from unisono.errors import MisuseError, TransportError
-from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Rejected, Traits, Up, check_channel
+from unisono.runtime.ens.adapter import (
+    Down,
+    Item,
+    Limits,
+    Listener,
+    Lost,
+    Parcel,
+    Rejected,
+    Traits,
+    Up,
+    check_channel,
+    count_items,
+)
 from unisono.runtime.ens.nats_client import NatsClient
 from unisono.runtime.ens.nats_items import CONTROL, decode_all, encode
 from unisono.runtime.ens.nats_proof import Prover
-from unisono.runtime.ens.nats_wire import Msg, NatsOptions
+from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, Received
 from unisono.runtime.ens.outbox import Outbox
 
 HEADER_BYTES_MAX = 4096
@@ -31,10 +43,12 @@ class NatsEns:
     def __init__(self, options: NatsOptions, listener: Listener, limits: Limits = Limits()) -> None:
         self.traits = Traits("nats", strength="ordered", once=False)
         self._listener = listener
-        self._client = NatsClient(options, self, limits.reconnect_us_max)
+        self._client = NatsClient(options, self, limits.reconnect_us_max, self._received)
         self._prover = Prover(self._client)
-        self._outbox = Outbox(limits, self.traits.payload_bytes_max)
-        self._unsent: list[Item] = []  # the youngest part of the outbox
+        self._outbox = Outbox[Parcel](limits, self.traits.payload_bytes_max)
+        self._unsent: list[Parcel] = []  # the youngest part of the outbox
+        self._unasked = 0  # items behind the last ping
+        self._asked: asyncio.Future[None] | None = None  # the ping under way; there is one at a time
         self._flush_asked = False
         self._sids: dict[tuple[str, bool], bytes] = {}
         self._channels: dict[bytes, tuple[str, bool]] = {}  # by sid
@@ -54,7 +68,7 @@ class NatsEns:
         self._outbox.payload_bytes_max = largest
         self._connected.set()
 
-    def publish(self, items: Sequence[Item]) -> None:
+    def publish(self, items: Sequence[Parcel]) -> None:
         self._outbox.put(items)
         self._unsent += items
         if not self._flush_asked:
@@ -110,8 +124,9 @@ class NatsEns:
             self._client.pause(False)
             self._flush()
             with suppress(TransportError):
-                await self._client.ping()
-            await asyncio.sleep(0)  # the confirmations of that ping are callbacks of this loop turn
+                while self._outbox:
+                    await self._client.ping()
+                    await asyncio.sleep(0)  # what it confirms is a callback of this loop turn
         if self._restoring is not None:
             self._restoring.cancel()
         self._prover.close()
@@ -125,20 +140,35 @@ class NatsEns:
         if wire is not None and self._unsent:
             items, self._unsent = self._unsent, []
             wire.send(encode(items))
-            wire.ping().add_done_callback(partial(self._confirm, len(items)))
+            self._unasked += count_items(items)
+            self._ask(wire)
             wire.flush()  # this is the end of the loop turn in which they were published
 
-    def _confirm(self, count: int, pong: asyncio.Future[None]) -> None:
+    def _ask(self, wire: NatsWire) -> None:
+        """The answer to a ping is for everything sent before it, so those of a busy time share one."""
+        if self._asked is None and self._unasked:
+            count, self._unasked = self._unasked, 0
+            self._asked = wire.ping()
+            self._asked.add_done_callback(partial(self._confirm, wire, count))
+
+    def _confirm(self, wire: NatsWire, count: int, pong: asyncio.Future[None]) -> None:
+        if pong is not self._asked:
+            return  # of a connection that is gone: what it carried has been sent again
+        self._asked = None
         if pong.exception() is None:
             self._outbox.confirm(count)
             self._listener.on_confirmed(count)
+            self._ask(wire)
 
     # the client calls these
 
-    def on_messages(self, messages: list[Msg]) -> None:
-        items = decode_all(self._channels, messages)
+    def _received(self, received: list[Received]) -> None:
+        items = decode_all(self._channels, received)
         if items:
             self._listener.on_items(items)
+
+    def on_messages(self, messages: list[Msg]) -> None:
+        self._received(list[Received](messages))
 
     def on_error(self, text: str) -> None:
         found = _VIOLATION.match(text)
@@ -159,7 +189,8 @@ class NatsEns:
 
     def on_back(self) -> None:
         self._unsent = list(self._outbox.items)
-        resent = len(self._unsent)
+        self._unasked, self._asked = 0, None
+        resent = len(self._outbox)
         self._flush()
         self._connected.set()
         self._restoring = asyncio.create_task(self._restore(resent), name="nats-restore")

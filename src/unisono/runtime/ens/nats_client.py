@@ -2,10 +2,21 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Protocol
 
 from unisono.errors import TransportError
-from unisono.runtime.ens.nats_wire import Info, Msg, NatsOptions, NatsWire, dial, normalize, with_credentials_of
+from unisono.runtime.ens.nats_wire import (
+    Info,
+    Msg,
+    NatsOptions,
+    NatsWire,
+    Received,
+    dial,
+    normalize,
+    singles,
+    with_credentials_of,
+)
 
 
 class ClientOwner(Protocol):
@@ -27,7 +38,14 @@ class ClientOwner(Protocol):
 class NatsClient:
     """The connection of one adapter, with its subscriptions and requests."""
 
-    def __init__(self, options: NatsOptions, owner: ClientOwner, reconnect_us_max: int) -> None:
+    def __init__(
+        self,
+        options: NatsOptions,
+        owner: ClientOwner,
+        reconnect_us_max: int,
+        on_received: Callable[[list[Received]], None] | None = None,
+    ) -> None:
+        """`on_received` is called instead of the owner's `on_messages`, for owners that understand runs."""
         self.given = [normalize(server) for server in options.servers]
         # Servers found in the cluster are addressed without credentials: those of the first URL serve for all.
         self.options = with_credentials_of(self.given[0], options)
@@ -35,7 +53,7 @@ class NatsClient:
         self.session = secrets.token_hex(8)
         self.subscriptions: dict[bytes, bytes] = {}  # sid -> subject
         self.wire: NatsWire | None = None
-        self._owner = owner
+        self._owner, self._on_received = owner, on_received
         self._reconnect_us_max = reconnect_us_max
         self._inbox = f"_INBOX.{self.session}.".encode()
         self._inbox_sid = b""
@@ -126,6 +144,13 @@ class NatsClient:
 
     # the wire calls these
 
+    def _received(self, received: list[Received]) -> None:
+        """Runs are handed on whole, unless one of the messages may be a reply."""
+        if self._replies or self._on_received is None:
+            self.on_messages(singles(received))
+        else:
+            self._on_received(received)
+
     def on_messages(self, messages: list[Msg]) -> None:
         if self._replies:
             inbox_sid, mine = self._inbox_sid, False
@@ -137,7 +162,11 @@ class NatsClient:
                         future.set_result(message)
             if mine:
                 messages = [message for message in messages if message[0] != inbox_sid]
-        if messages:
+        if not messages:
+            return
+        if self._on_received is not None:
+            self._on_received(list[Received](messages))
+        else:
             self._owner.on_messages(messages)
 
     def on_error(self, text: str) -> None:
@@ -172,7 +201,7 @@ class NatsClient:
         problems = []
         for server in servers:
             try:
-                wire = await dial(server, self.options, self)
+                wire = await dial(server, self.options, self, self._received)
             except TransportError as error:
                 problems.append(str(error))
                 continue

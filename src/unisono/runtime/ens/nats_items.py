@@ -5,8 +5,10 @@
 A topic is the subject of the same name; its control sibling is `_unisono.ctl.<topic>`.
 """
 
-from unisono.runtime.ens.adapter import RESERVED, Item
-from unisono.runtime.ens.nats_wire import Msg
+from collections.abc import Sequence
+
+from unisono.runtime.ens.adapter import RESERVED, Item, Parcel, Row
+from unisono.runtime.ens.nats_wire import Received, Run
 
 ID = "Unisono-Id"
 CONTROL = f"{RESERVED}.ctl."
@@ -20,38 +22,44 @@ _names: dict[bytes, str] = {}
 """Publishers seen, by all of the head before the request: the same str object for each of their items."""
 
 
-def encode(items: list[Item]) -> bytes:
+def encode(items: Sequence[Parcel]) -> bytes:
     """PUB or HPUB commands. Names and headers were checked by the outbox."""
     parts: list[bytes] = []
     add = parts.append
-    subject = line = b""
     topic: str | None = None
-    publisher: str | None = None
-    payload_bytes = request_end = 0
+    subject = b""
     for item in items:
+        if not isinstance(item, Item):
+            parts += _encode_row(item)
+            continue
         payload = item.payload
-        # Items come in rows of one topic and one publisher, and many are of one size: their first lines are the same.
-        if item.topic is not topic or item.control:
+        if item.topic is not topic or item.control:  # many are in a row on one topic
             topic = None if item.control else item.topic
             subject = (CONTROL + item.topic if item.control else item.topic).encode()
-            publisher = None
         if not item.publisher and item.headers is None:
             add(b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload))
-            continue
-        if item.headers is not None:
+        else:
             head = header_block(item)
             add(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject, len(head), len(head) + len(payload), head, payload))
-            continue
-        request = item.request
-        if item.publisher is not publisher or len(payload) != payload_bytes or request >= request_end:
-            publisher, payload_bytes = item.publisher, len(payload)
-            digits = len(str(request))
+    return b"".join(parts)
+
+
+def _encode_row(row: Row) -> list[bytes]:
+    """Many are of one size: what is before the request is then the same."""
+    parts: list[bytes] = []
+    add, request = parts.append, row.request
+    before = f"{_START}{ID}: {row.publisher} ".encode()
+    subject = row.topic.encode()
+    line, payload_bytes, request_end = b"", -1, 0
+    for payload in row.payloads:
+        if len(payload) != payload_bytes or request >= request_end:
+            payload_bytes, digits = len(payload), len(str(request))
             request_end = 10**digits
-            before = f"{_START}{ID}: {publisher} ".encode()
             size = len(before) + digits + len(_END)
             line = b"HPUB %b %d %d\r\n%b" % (subject, size, size + payload_bytes, before)
         add(b"%b%d\r\n\r\n%b\r\n" % (line, request, payload))
-    return b"".join(parts)
+        request += 1
+    return parts
 
 
 def header_block(item: Item, extra: str = "") -> bytes:
@@ -64,28 +72,58 @@ def header_block(item: Item, extra: str = "") -> bytes:
     return ("".join(lines) + extra + "\r\n").encode()
 
 
-def decode_all(channels: dict[bytes, tuple[str, bool]], messages: list[Msg]) -> list[Item]:
+def decode_all(channels: dict[bytes, tuple[str, bool]], received: list[Received]) -> list[Parcel]:
     """Items from what came on the channels of these subscriptions."""
-    items: list[Item] = []
-    add, names = items.append, _names
-    for sid, _, _, head, payload in messages:
-        channel = channels.get(sid)
+    items: list[Parcel] = []
+    add = items.append
+    for one in received:
+        channel = channels.get(one[0])
         if channel is None:
             continue
         topic, control = channel
-        if head:
-            # Nearly all items come from a publisher seen before and have no other header.
-            before, _, digits = head.rpartition(b" ")
-            name = names.get(before)
-            if name is not None:
-                digits = digits.removesuffix(_END)
-                if digits.isdigit() and len(digits) <= _DIGITS_MAX:
-                    add(Item(topic, payload, name, int(digits), control))
-                    continue
-            add(decode(topic, control, head, payload))
-        else:
-            add(Item(topic, payload, "", 0, control))
+        if type(one) is Run:
+            items += _decode_run(topic, control, one)
+            continue
+        _, _, _, head, payload = one  # type: ignore[misc]  # asking for more than the type would be dear
+        add(decode(topic, control, head, payload) if head else Item(topic, payload, "", 0, control))
     return items
+
+
+def _decode_run(topic: str, control: bool, run: Run) -> list[Parcel]:
+    """Header blocks of one length: if they are those of consecutive requests, they need not be read one by one."""
+    heads, size, payloads = run.heads(), run.head_bytes, run.payloads()
+    if not size or control:
+        return [decode(topic, control, heads[i * size : (i + 1) * size], each) for i, each in enumerate(payloads)]
+    items: list[Parcel] = []
+    at = 0
+    while at < run.length:
+        head = heads[at * size : (at + 1) * size]
+        before, _, digits = head.rpartition(b" ")
+        name, count = _names.get(before), 0
+        if name is not None and (digits := digits.removesuffix(_END)).isdigit() and len(digits) <= _DIGITS_MAX:
+            request, rest = int(digits), run.length - at
+            alike = before.replace(b"%", b"%%") + b" %d" + _END
+            count = _common(heads[at * size :], alike * rest % tuple(range(request, request + rest)), size, rest)
+            if count:
+                items.append(Row(topic, payloads[at : at + count], name, request))
+        if not count:
+            items.append(decode(topic, False, head, payloads[at]))
+        at += count or 1
+    return items
+
+
+def _common(one: bytes, other: bytes, size: int, count: int) -> int:
+    """How many of `count` pieces of this size are the same at the beginning of both."""
+    if one == other:
+        return count
+    low, high = 0, count  # the first `low` are the same, the first `high` are not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if one[: middle * size] == other[: middle * size]:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def decode(topic: str, control: bool, head: bytes, payload: bytes, position: int = 0) -> Item:

@@ -7,7 +7,8 @@ UNSUB, MSG, HMSG, PING, PONG, +OK, -ERR; user and password or token, TLS. Not sp
 import asyncio
 import ssl
 from collections import deque
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -17,6 +18,53 @@ from unisono.errors import MisuseError, PeerError, TransportError
 
 Msg = tuple[bytes, bytes, bytes, bytes, bytes]
 """sid, subject, reply, header block, payload."""
+
+
+class Run(NamedTuple):
+    """Messages with the same first line (subject, sid, sizes), one behind the other in what was read at once."""
+
+    sid: bytes
+    subject: bytes
+    data: bytes
+    start: int
+    """Of the first header block."""
+    head_bytes: int
+    all_bytes: int
+    stride: int
+    """From one message to the next."""
+    length: int
+    """How many they are."""
+
+    def heads(self) -> bytes:
+        """All header blocks, joined."""
+        data, start, size = self.data, self.start, self.head_bytes
+        return b"".join([data[at : at + size] for at in range(start, start + self.length * self.stride, self.stride)])
+
+    def payloads(self) -> tuple[bytes, ...]:
+        data, start, size = self.data, self.start + self.head_bytes, self.all_bytes - self.head_bytes
+        return tuple([data[at : at + size] for at in range(start, start + self.length * self.stride, self.stride)])
+
+    def messages(self) -> list[Msg]:
+        data, heads = self.data, range(self.start, self.start + self.length * self.stride, self.stride)
+        return [
+            (self.sid, self.subject, b"", data[at : at + self.head_bytes], payload)
+            for at, payload in zip(heads, self.payloads())
+        ]
+
+
+Received: TypeAlias = Msg | Run
+
+
+def singles(received: Iterable[Received]) -> list[Msg]:
+    """Message by message."""
+    messages: list[Msg] = []
+    for one in received:
+        if type(one) is Run:
+            messages += one.messages()
+        else:
+            messages.append(cast(Msg, one))
+    return messages
+
 
 LINE_BYTES_MAX = 1024 * 1024
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -73,13 +121,14 @@ _info_decoder = msgspec.json.Decoder(Info)
 class NatsWire(asyncio.Protocol):
     """One connection to one server."""
 
-    def __init__(self, owner: WireOwner) -> None:
-        self._owner = owner
+    def __init__(self, owner: WireOwner, on_received: Callable[[list[Received]], None] | None = None) -> None:
+        """`on_received` is called instead of the owner's `on_messages`, for those who understand runs."""
+        self._owner, self._on_received = owner, on_received
         self._loop = asyncio.get_running_loop()
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._need = 0  # bytes without which parsing again is useless
-        self._lines: dict[bytes, tuple[bytes, bytes, int, int]] = {}  # MSG and HMSG lines seen: most come again
+        self._lines: dict[bytes, tuple[bytes, bytes, int, int, bytes]] = {}  # MSG and HMSG lines: most come again
         self._out: list[bytes] = []
         self._pongs: deque[asyncio.Future[None]] = deque()
         self._silent_beats = 0
@@ -113,8 +162,12 @@ class NatsWire(asyncio.Protocol):
             return
         rest = data[used:]
         self._parts, self._parts_bytes, self._need = ([rest] if rest else []), len(rest), need
-        if messages and not self.is_gone:
-            self._owner.on_messages(messages)
+        if not messages or self.is_gone:
+            return
+        if self._on_received is not None:
+            self._on_received(messages)
+        else:
+            self._owner.on_messages(singles(messages))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_gone = True
@@ -207,10 +260,11 @@ class NatsWire(asyncio.Protocol):
         await self.ping()
         self._beat = self._loop.call_later(BEAT_S, self._check_pulse)
 
-    def _parse(self, data: bytes) -> tuple[list[Msg], int, int]:
+    def _parse(self, data: bytes) -> tuple[list[Received], int, int]:
         """Messages, how many bytes they took, and how many the unfinished one at the end needs in all."""
-        messages: list[Msg] = []
+        messages: list[Received] = []
         take, find, size, pos, lines = messages.append, data.find, len(data), 0, self._lines
+        is_line, last = data.startswith, None
         while True:
             end = find(b"\r\n", pos)
             if end < 0:
@@ -219,13 +273,23 @@ class NatsWire(asyncio.Protocol):
                 return messages, pos, 0
             known = lines.get(data[pos:end])
             if known is not None:
-                sid, subject, head_bytes, all_bytes = known
+                sid, subject, head_bytes, all_bytes, line = known
                 start = end + 2
                 body, stop = start + head_bytes, start + all_bytes
                 if stop > size - 2:
                     return messages, pos, stop + 2 - pos
-                take((sid, subject, b"", data[start:body], data[body:stop]))
-                pos = stop + 2
+                after = stop + 2
+                if known is not last:  # a second one like it may be the beginning of a run
+                    last = known
+                    take((sid, subject, b"", data[start:body], data[body:stop]))
+                    pos = after
+                    continue
+                stride = after - pos
+                whole_end = size - stride  # a message that begins behind it is not whole
+                while after <= whole_end and is_line(line, after):
+                    after += stride
+                take(Run(sid, subject, data, start, head_bytes, all_bytes, stride, (after - pos) // stride))
+                pos = after
                 continue
             kind = data[pos]
             if kind == 72:  # HMSG subject sid [reply] header-size total-size
@@ -237,7 +301,7 @@ class NatsWire(asyncio.Protocol):
                 reply = words[2] if len(words) == 5 else b""
                 take((words[1], words[0], reply, data[start:body], data[body:stop]))
                 if not reply:
-                    self._know(data[pos:end], (words[1], words[0], body - start, stop - start))
+                    self._know(data[pos:end], words[1], words[0], body - start, stop - start)
                 pos = stop + 2
             elif kind == 77:  # MSG subject sid [reply] size
                 words = data[pos + 4 : end].split(b" ")
@@ -247,16 +311,16 @@ class NatsWire(asyncio.Protocol):
                     return messages, pos, _needed(start, start, stop) - pos
                 take((words[1], words[0], words[2] if len(words) == 4 else b"", b"", data[start:stop]))
                 if len(words) == 3:
-                    self._know(data[pos:end], (words[1], words[0], 0, stop - start))
+                    self._know(data[pos:end], words[1], words[0], 0, stop - start)
                 pos = stop + 2
             else:
                 self._handle_line(data[pos:end])
                 pos = end + 2
 
-    def _know(self, line: bytes, parts: tuple[bytes, bytes, int, int]) -> None:
+    def _know(self, line: bytes, sid: bytes, subject: bytes, head_bytes: int, all_bytes: int) -> None:
         if len(self._lines) >= LINES_KNOWN_MAX:
             self._lines.clear()
-        self._lines[line] = parts
+        self._lines[line] = (sid, subject, head_bytes, all_bytes, line + b"\r\n")
 
     def _handle_line(self, line: bytes) -> None:
         if line == b"PING":
@@ -323,7 +387,12 @@ def with_credentials_of(url: str, options: NatsOptions) -> NatsOptions:
     return msgspec.structs.replace(options, user=unquote(parts.username), password=unquote(parts.password), token="")
 
 
-async def dial(url: str, options: NatsOptions, owner: WireOwner) -> NatsWire:
+async def dial(
+    url: str,
+    options: NatsOptions,
+    owner: WireOwner,
+    on_received: Callable[[list[Received]], None] | None = None,
+) -> NatsWire:
     """A connection that has been let in; raises TransportError."""
     parts = urlsplit(url)
     assert parts.hostname is not None  # see `normalize`
@@ -331,7 +400,7 @@ async def dial(url: str, options: NatsOptions, owner: WireOwner) -> NatsWire:
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             loop = asyncio.get_running_loop()
-            _, wire = await loop.create_connection(lambda: NatsWire(owner), parts.hostname, parts.port)
+            _, wire = await loop.create_connection(lambda: NatsWire(owner, on_received), parts.hostname, parts.port)
             try:
                 await wire.shake_hands(options, url)
             except BaseException:

@@ -26,7 +26,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import MILLISECOND, SECOND, Micros
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.messages import Advert, Adverts, EventKey, Members, Seen
-from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Traits, check_channel
+from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Parcel, Traits, check_channel, unpack
 from unisono.runtime.ens.outbox import Outbox
 from unisono.runtime.ens.udp_peers import Bye, Entered, Messages, Nag, Peers, Progress
 from unisono.runtime.udp import UdpConfig, UdpNode
@@ -121,7 +121,7 @@ class UdpEns:
 
     def __init__(self, options: UdpOptions, listener: Listener, limits: Limits = Limits()) -> None:
         self._options, self._listener = options, listener
-        self._outbox = Outbox(limits, self.traits.payload_bytes_max)
+        self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._waiting: deque[Item] = deque()  # of the outbox, those not yet sent
         self._underway: deque[Underway] = deque()
         self._batches = self._bytes = 0  # under way
@@ -217,9 +217,10 @@ class UdpEns:
 
     # -- publishing
 
-    def publish(self, items: Sequence[Item]) -> None:
-        self._outbox.put(items)
-        self._waiting.extend(items)
+    def publish(self, items: Sequence[Parcel]) -> None:
+        singles = unpack(items)
+        self._outbox.put(singles)
+        self._waiting.extend(singles)
         self._pump_soon()
 
     async def room(self) -> None:
