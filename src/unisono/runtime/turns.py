@@ -7,7 +7,8 @@ again and again has the kernel compiled that makes their timestamps; one that do
 from typing import Any
 
 from unisono.protocols.sequencer.messages import Creates, Turn
-from unisono.protocols.sequencer.node import BULK_TOPICS_MIN, TopicManager
+from unisono.protocols.sequencer.node import TopicManager
+from unisono.protocols.sequencer.numbering import BULK_TOPICS_MIN
 
 LARGE_TURNS = 200
 """So many large turns make a busy node; loading the compiler costs about as much as several thousand of them."""

@@ -24,7 +24,7 @@ def test_a_restored_node_is_the_same_node(mode: str) -> None:
         world = fuzz(seed, MODES[mode], moves=True, stop=True)
         for node in world.nodes.values():
             disk = msgspec.msgpack.encode(node.snapshot())
-            restored = type(node)(node.me, node._parent, node._children, (), {}, node.config)
+            restored = type(node)(node.me, node._site.parent, node._site.children, (), {}, node.config)
             restored.restore(msgspec.msgpack.decode(disk, strict=False))
             assert msgspec.msgpack.encode(restored.snapshot()) == disk
             for home in restored.hosted.values():

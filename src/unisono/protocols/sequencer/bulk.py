@@ -3,7 +3,7 @@
 A node changes to it when the kernel is ready and a turn is large enough to pay for the way into it; nobody can tell.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from unisono.model.ids import Topic
@@ -17,10 +17,10 @@ UNKNOWN = -1
 class _Split:
     """How the group of a topic is split between this node and those above."""
 
-    __slots__ = ("here", "rest", "todo")
+    __slots__ = ("here", "rest", "row", "todo")
 
-    def __init__(self, here: Topics, rest: Topics, todo: Topics | None) -> None:
-        self.here, self.rest, self.todo = here, rest, todo
+    def __init__(self, row: int, here: Topics, rest: Topics, todo: Topics | None) -> None:
+        self.row, self.here, self.rest, self.todo = row, here, rest, todo
 
 
 class BulkDecisions:
@@ -36,17 +36,31 @@ class BulkDecisions:
         self._changes.set(topic, number)
 
     def fill_all(
-        self, clock: Entries, topics: Sequence[Topic], todos: Sequence[Topics], counts: Sequence[int]
-    ) -> list[tuple[Topics, Numbers, Topics]]:
+        self, clock: Entries, topics: Iterable[Topic], todos: Sequence[Topics], counts: Sequence[int]
+    ) -> Iterator[tuple[Topics, Numbers, Topics]]:
         """Topic after topic issues so many numbers and is filled; `clock` has not moved yet. No topic comes twice."""
         splits = []
         for topic, todo in zip(topics, todos):
             split = self._splits.get(topic)
             if split is None or (split.todo is not todo and split.todo != todo):
                 split = self._split(clock, topic, todo)
-            splits.append(split.rest)
-        told: Any = self._changes.turn(topics, counts)
-        return [(names, numbers, rest) for (names, numbers), rest in zip(told, splits)]
+            splits.append(split)
+        ends, numbers = self._changes.turn([split.row for split in splits], counts)
+        return self._parts(splits, ends, numbers)
+
+    def _parts(
+        self, splits: list[_Split], ends: list[int], numbers: Numbers
+    ) -> Iterator[tuple[Topics, Numbers, Topics]]:
+        """What was told to each; where its whole group has changed, its names are at hand."""
+        start, names = 0, None
+        for split, end in zip(splits, ends):
+            here: Any = split.here
+            if end - start != len(here):
+                if names is None:
+                    names = self._changes.names()
+                here = names[start:end]
+            yield here, numbers[start:end], split.rest
+            start = end
 
     def fill(
         self, clock: Entries, topic: Topic, todo: Topics, full: Topics, bars: Entries
@@ -75,9 +89,9 @@ class BulkDecisions:
             self._changes.set(x, clock[x])
         if topic in clock:
             self._changes.set(topic, clock[topic])
-        self._changes.watch(topic, here, [known.get(x, UNKNOWN) for x in here])
+        row = self._changes.watch(topic, here, [known.get(x, UNKNOWN) for x in here])
         rest = () if self._root else tuple([x for x in todo if x not in clock])
-        split = self._splits[topic] = _Split(here, rest, todo)
+        split = self._splits[topic] = _Split(row, here, rest, todo)
         return split
 
     def _known(self, topic: Topic) -> Entries:
@@ -98,5 +112,5 @@ class BulkDecisions:
     def restore(self, snapshot: Any) -> None:
         self._splits = {}
         for topic, given in snapshot.items():
-            self._changes.watch(topic, tuple(given), given.values())
-            self._splits[topic] = _Split(tuple(given), (), None)
+            row = self._changes.watch(topic, tuple(given), given.values())
+            self._splits[topic] = _Split(row, tuple(given), (), None)

@@ -68,6 +68,7 @@ class Changes:
         self._places: dict[int, int] = {}
         self._rows: dict[int, int] = {}
         self._views: dict[int, tuple[Ints, Ints]] = {}  # of the pool: what a reader watches, and what it has seen
+        self._found = 0
         self._used = self._dead = 0  # of the pool of segments; those of readers that watch something else by now
         self._values, self._ids = np.zeros(64, np.int64), np.zeros(64, np.int64)
         self._own, self._starts, self._stops = (np.zeros(64, np.int64) for _ in range(3))
@@ -76,8 +77,9 @@ class Changes:
     def set(self, counter: int, value: int) -> None:
         self._values[self._place(counter)] = value
 
-    def watch(self, reader: int, counters: Sequence[int], seen: Iterable[int]) -> None:
-        """From now on the reader, which is a counter too, watches these, of which it has seen these values."""
+    def watch(self, reader: int, counters: Sequence[int], seen: Iterable[int]) -> int:
+        """From now on the reader, which is a counter too, watches these, of which it has seen these values; returns
+        its row."""
         row = self._rows.get(reader)
         if row is None:
             row = self._rows[reader] = len(self._rows)
@@ -97,6 +99,7 @@ class Changes:
         start, stop = self._used, self._used + len(places)
         self._members[start:stop], self._last[start:stop] = places, list(seen)
         self._starts[row], self._stops[row], self._used = start, stop, stop
+        return row
 
     def look(self, reader: int) -> tuple[list[int], list[int]]:
         """The values of the reader's counters, and those it has seen."""
@@ -116,14 +119,12 @@ class Changes:
             view = self._views[reader] = (self._members[part], self._last[part])
         return view
 
-    def turn(self, readers: Sequence[int], increments: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Each reader's counter grows, and the reader is told which counters it watches have changed, with their
-        values. No reader may come twice."""
-        rows = self._rows
-        steps = np.array([rows[reader] for reader in readers])
-        ends = np.empty(len(readers), np.int64)
-        found = self._turn(
-            steps,
+    def turn(self, rows: Sequence[int], increments: Sequence[int]) -> tuple[list[int], tuple[int, ...]]:
+        """The counter of each row's reader grows, and the reader is told which counters it watches have changed: where
+        in the values, which come all together, its own end. No row may come twice; `names` belongs to the last turn."""
+        ends = np.empty(len(rows), np.int64)
+        found = self._found = self._turn(
+            np.array(rows),
             np.array(increments),
             self._own,
             self._starts,
@@ -136,12 +137,11 @@ class Changes:
             self._out_values,
             ends,
         )
-        names, values = tuple(self._out_ids[:found].tolist()), tuple(self._out_values[:found].tolist())
-        start, told = 0, []
-        for end in ends.tolist():
-            told.append((names[start:end], values[start:end]))
-            start = end
-        return told
+        return ends.tolist(), tuple(self._out_values[:found].tolist())
+
+    def names(self) -> tuple[int, ...]:
+        """The counters whose values the last turn told."""
+        return tuple(self._out_ids[: self._found].tolist())
 
     def _place(self, counter: int) -> int:
         place = self._places.get(counter)

@@ -7,7 +7,7 @@ little happens, need not search for what differs.
 """
 
 from itertools import compress
-from operator import itemgetter, ne
+from operator import is_not, itemgetter, ne
 from typing import Any
 
 from unisono.model.ids import Topic
@@ -79,10 +79,11 @@ class Decisions:
             places = given.places
             changed = sorted({places[x] for x in self._recent[since - self._older :] if x in places})
             return tuple([here[i] for i in changed]), tuple([numbers[i] for i in changed]), given.rest
-        elif all(map(ne, numbers, before)):  # a turn of many topics changes them all: nothing is copied
-            return here, numbers, given.rest
         else:
-            differ = list(map(ne, numbers, before))
+            # Where both were taken from the clock, one that has not moved is the same object.
+            differ = list(map(ne if since < 0 else is_not, numbers, before))
+            if all(differ):  # a turn of many topics changes them all: nothing is copied
+                return here, numbers, given.rest
         return tuple(compress(here, differ)), tuple(compress(numbers, differ)), given.rest
 
     def _split(self, clock: Entries, topic: Topic, todo: Topics) -> _Given:

@@ -92,13 +92,14 @@ class HostedTopic:
 
     def accept(self, publisher: Address, item: Wanted, window: int) -> tuple[int, int]:
         """The requests (first, count) that get numbers now: each request once, in the publisher's order."""
-        wanted, end = self.requests.get(publisher, 1), item.first + item.count
+        wanted, first = self.requests.get(publisher, 1), item.first
         if item.ack > wanted:
             wanted = self.requests[publisher] = item.ack
-        if item.first > wanted:
+        end = first + item.count
+        if first > wanted:
             early = self._early.setdefault(publisher, {})
             if end - wanted <= window:
-                early[item.first] = max(item.count, early.get(item.first, 0))
+                early[first] = max(item.count, early.get(first, 0))
             return wanted, 0
         if end <= wanted:
             return wanted, 0
@@ -130,13 +131,15 @@ class HostedTopic:
         return full, left, bars
 
     def record(self, run: Run, keep: int) -> None:
-        last, firsts = run.first + run.count - 1, self._firsts
-        self.issued[run.first] = run
-        firsts.append(run.first)
-        while last - firsts[0] >= keep and firsts[0] != run.first and firsts[0] not in self.open:
-            first = firsts.popleft()
-            self.floor = self.issued.pop(first).last + 1
-            self.voids.pop(first, None)
+        firsts, first = self._firsts, run.first
+        self.issued[first] = run
+        firsts.append(first)
+        oldest_kept = first + run.count - keep  # numbers below need not be known
+        while firsts[0] < oldest_kept and firsts[0] != first and firsts[0] not in self.open:
+            forgotten = firsts.popleft()
+            del self.issued[forgotten]
+            self.voids.pop(forgotten, None)
+            self.floor = firsts[0]
 
     def complete(self, run: Run, number: int) -> None:
         """The timestamp of a run is known; `number` is the last one issued."""

@@ -1,0 +1,317 @@
+"""Numbers and timestamps: requests are numbered at the home of their topic, and climb until their group is filled in.
+
+The pair of topics (T, X) is ordered where the paths of their homes to the root meet. A request of T starts at the
+home of T and climbs parent by parent until the whole group of T lies in the subtree; every node fills in the topics
+it knows. Its clock is all a node needs for that: the last number issued for the topics it hosts, and for the topics
+hosted below it the highest number of their own messages that passed here. The first node on a climb that has X in its
+clock is the meeting point; nobody computes one.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from unisono.machine import PERSIST, Broadcast, Effect, Refuse, Send
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.messages import (
+    Ask,
+    Completed,
+    Creates,
+    Done,
+    Entries,
+    Fate,
+    Fill,
+    Granted,
+    Mark,
+    Numbers,
+    Piece,
+    Pieces,
+    Run,
+    Stamps,
+    Taken,
+    Told,
+    Topics,
+    Void,
+    Wanted,
+)
+from unisono.protocols.sequencer.site import Site
+from unisono.protocols.sequencer.topic import Accepted, HostedTopic, as_runs, total
+
+if TYPE_CHECKING:
+    from unisono.protocols.sequencer.bulk import BulkDecisions
+
+BULK_TOPICS_MIN = 8
+"""From so many topics in a turn on the kernel is worth the way into it."""
+
+
+class Numbering:
+    """The numbers of the topics at one node, and the timestamps that pass it."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._config = site, site.config
+        self._hosted, self._clock = site.hosted, site.clock
+        self._bulk: BulkDecisions | None = None  # the decisions of the site, when the kernel is used
+        self._repeat, self._stamping = self._config.unreliable, self._config.mode == "stamp"
+        self._early = self._config.early and self._stamping
+        self.marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
+        self.blocked = False  # the link to the parent is full
+
+    def create(self, messages: tuple[Creates, ...], now: Micros, out: list[Effect]) -> None:
+        """Numbers what is new. Requests handled together are concurrent, so those on one topic get theirs in a row."""
+        out.append(PERSIST)
+        hosted, window = self._hosted, self._config.window
+        answers: list[Effect] = []
+        elsewhere: list[tuple[Creates, Wanted]] = []
+        wanted: dict[Topic, list[Accepted]] = {}
+        stamps: list[Effect] = []
+        for message in messages:
+            publisher, items, in_line = message.publisher, message.items, message.in_line
+            wait = message.wait and self._stamping  # a ticket is granted when complete
+            taken: dict[Topic, int] = {}
+            for item in items if in_line or len(items) == 1 else as_runs(items):
+                if in_line and wanted:
+                    stamps += self._issue(wanted, now, out)
+                    wanted = {}
+                topic = item.topic
+                home = hosted.get(topic)
+                if home is None:
+                    elsewhere.append((message, item))
+                    continue
+                # Request 0 is never new: it asks how far we are with this publisher.
+                if item.first < 0 or not 0 < item.count <= window:
+                    out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
+                    continue
+                if self.blocked and any(x not in self._clock for x in home.group.members):
+                    continue  # not taken: the publisher asks again
+                first, count = home.accept(publisher, item, window)
+                if not count:
+                    self._answer_again(home, publisher, item, taken, answers)
+                else:
+                    taken[topic] = first + count - 1
+                    if topic in wanted:
+                        wanted[topic].append((publisher, first, count, wait))
+                    else:
+                        wanted[topic] = [(publisher, first, count, wait)]
+                if not self._stamping:
+                    self.published(home, publisher, item.ack, now, out)
+            if taken and self._stamping:
+                answers.append(Send(publisher, Taken(taken)))
+        stamps += self._issue(wanted, now, out)
+        out += answers
+        out += stamps
+        for message, item in elsewhere:
+            self._site.forward(item.topic, Creates(message.publisher, (item,), message.wait, message.in_line), out)
+
+    def _issue(self, wanted: dict[Topic, list[Accepted]], now: Micros, out: list[Effect]) -> list[Effect]:
+        """Gives numbers and timestamps; returns what is to be broadcast."""
+        stamps: list[Effect] = []
+        clock, early, stamping, keep = self._clock, self._early, self._stamping, self._config.issued_max
+        whole, marking = self._site.is_full, self.marking
+        bulk = self._fill_all(wanted)
+        for topic, accepted in wanted.items():
+            home, first = self._hosted[topic], clock[topic] + 1
+            number = clock[topic] = clock[topic] + total(accepted)
+            full: Topics = ()
+            bars: Entries = {}
+            if bulk is not None:
+                topics, numbers, todo = next(bulk)
+            else:
+                self._site.decisions.note(topic, number)
+                if home.fresh or home.bar or self._repeat:
+                    topics, numbers, todo, full, bars = self._fill_specially(home)
+                else:
+                    topics, numbers, todo = self._site.decisions.fill(clock, topic, home.group.listed(), (), {})
+            runs: list[Run] = []
+            pieces: list[Piece] = []
+            for publisher, request, count, wait in accepted:
+                run = Run(first, count, publisher, request, topics, numbers)
+                runs.append(run)
+                if early:
+                    pieces.append(Piece(run, (), todo))
+                home.record(run, keep)
+                first += count
+                if wait:
+                    home.waiters.append((first - 1, publisher, request + count - 1))
+                if not whole:
+                    topics = numbers = ()  # nothing has changed since
+            if early:
+                stamps.append(Broadcast(topic, Pieces(topic, tuple(pieces)), True))
+            elif stamping and not todo:
+                stamps.append(Broadcast(topic, Stamps(topic, tuple(runs)), True))
+            if todo:
+                self._send_up(home, runs, todo, full, bars, out)
+            elif stamping and not home.open:  # the usual way: nothing had or has to climb
+                home.high_water = number
+                if home.waiters:
+                    self._tell_waiters(home, out)
+                if topic not in marking or marking[topic][0]:
+                    self.mark(topic, now, out)
+            else:
+                for run in runs:
+                    self.complete(home, run, now, out)
+        return stamps
+
+    def _fill_specially(self, home: HostedTopic) -> tuple[Topics, Numbers, Topics, Topics, Entries]:
+        """Somebody has joined or left: some entries must be explicit, and some numbers must be among them."""
+        full, left, bars = home.take_special(self._repeat)
+        topics, numbers, todo = self._site.decisions.fill(self._clock, home.topic, home.group.listed(), full, bars)
+        return (*topics, *left), (*numbers, *left.values()), todo, full, bars
+
+    def _send_up(
+        self, home: HostedTopic, runs: list[Run], todo: Topics, full: Topics, bars: Entries, out: list[Effect]
+    ) -> None:
+        full = tuple(x for x in full if x not in self._clock)
+        bars = {x: number for x, number in bars.items() if x not in self._clock}
+        for run in runs:
+            home.open[run.first] = run.count
+            out.append(Send(self._site.above(), Fill(home.topic, run, todo, full, bars)))
+            full, bars = (), {}
+
+    def _fill_all(self, wanted: dict[Topic, list[Accepted]]) -> Iterator[tuple[Topics, Numbers, Topics]] | None:
+        """The entries of all topics at once, where that pays; None: they are filled one by one."""
+        if self._bulk is None or self._repeat or len(wanted) < BULK_TOPICS_MIN:
+            return None
+        todos, counts = [], []
+        for topic, accepted in wanted.items():
+            home = self._hosted[topic]
+            if home.fresh or home.bar:
+                return None
+            todos.append(home.group.listed())
+            counts.append(total(accepted))
+        return self._bulk.fill_all(self._clock, wanted, todos, counts)
+
+    def quicken(self) -> bool:
+        """Large turns are stamped by the kernel from now on; False: it is not ready. Full stamps would gain nothing."""
+        from unisono.protocols.sequencer.bulk import BulkDecisions
+        from unisono.protocols.sequencer.changes import KERNEL, Changes
+
+        kernel = KERNEL.ready()
+        if self._bulk is None and kernel is not None and not self._site.is_full:
+            self._bulk = BulkDecisions(self._site.parent is None, Changes(kernel))
+            self._bulk.restore(self._site.decisions.snapshot())
+            self._site.decisions = self._bulk
+        return self._bulk is not None or self._site.is_full
+
+    @property
+    def is_quick(self) -> bool:
+        return self._bulk is not None
+
+    def pass_fill(self, fill: Fill, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        topic, run = fill.topic, fill.run
+        self._site.saw(topic, run.last)
+        topics, numbers, todo = self._site.decisions.fill(self._clock, topic, fill.todo, fill.full, fill.bars)
+        # What is decided here was left to us, so it is not among the entries decided below.
+        whole = Run(run.first, run.count, run.publisher, run.request, run.topics + topics, run.numbers + numbers)
+        if self._early and len(todo) < len(fill.todo):
+            settled = tuple(x for x in fill.todo if x not in todo)
+            piece = Piece(Run(run.first, run.count, run.publisher, run.request, topics, numbers), settled)
+            out.append(Broadcast(topic, Pieces(topic, (piece,)), control=True))
+        if todo:
+            full = tuple(x for x in fill.full if x in todo)
+            bars = {x: number for x, number in fill.bars.items() if x in todo}
+            out.append(Send(self._site.above(), Fill(topic, whole, todo, full, bars)))
+            return
+        if self._stamping and not self._early:
+            out.append(Broadcast(topic, Stamps(topic, (whole,)), control=True))
+        if topic in self._hosted:
+            self.complete(self._hosted[topic], whole, now, out)
+        else:
+            self._site.onward(topic, Done(topic, whole), now, out)
+
+    # What follows a number: completion, marks, answers, leases.
+
+    def complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
+        home.complete(run, self._clock[home.topic])
+        self._tell_waiters(home, out)
+        if self._stamping:
+            self.mark(home.topic, now, out)
+        else:
+            home.leases[run.first] = (now, run)
+            out.append(Send(run.publisher, Granted(home.topic, run)))
+            self._site.set_timer("leases", Micros(now + self._config.lease_us), out)
+
+    def _tell_waiters(self, home: HostedTopic, out: list[Effect]) -> None:
+        while home.waiters and home.waiters[0][0] <= home.high_water:
+            _, publisher, request = home.waiters.popleft()
+            home.finished[publisher] = request
+            out.append(Send(publisher, Completed(home.topic, request)))
+
+    def published(self, home: HostedTopic, publisher: Address, ack: int, now: Micros, out: list[Effect]) -> None:
+        """Ticket mode: the publisher has published everything below `ack`."""
+        if home.published(publisher, ack):
+            self.mark(home.topic, now, out)
+
+    def mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        """Tells how far the topic is, soon and then at growing intervals: the last stamp may have been lost."""
+        mark = self.marking.get(topic)
+        if mark is None or mark[0]:
+            due = Micros(now + self._config.mark_us)
+            self.marking[topic] = (0, due)
+            self._site.set_timer("marks", due, out)
+
+    def _answer_again(
+        self, home: HostedTopic, publisher: Address, item: Wanted, taken: dict[Topic, int], out: list[Effect]
+    ) -> None:
+        """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""
+        last = item.first + item.count - 1
+        if not self._stamping:
+            for _, run in home.leases.values():
+                if run.publisher == publisher and run.request <= last and run.request + run.count > item.first:
+                    out.append(Send(publisher, Granted(item.topic, run)))
+            return
+        upto = home.requests.get(publisher, 1) - 1
+        if upto >= item.first:
+            taken[item.topic] = upto
+        if home.finished.get(publisher, -1) >= item.first:
+            out.append(Send(publisher, Completed(item.topic, home.finished[publisher])))
+
+    def tell(self, home: HostedTopic, ask: Ask, out: list[Effect]) -> None:
+        run = home.find(ask.number) if ask.number else home.find_request(ask.publisher, ask.request)
+        number = ask.number
+        if run is not None and not number:
+            number = run.first + ask.request - run.request
+        fate: Fate = "published"
+        if run is None:
+            unknown = number > self._clock[home.topic] if number else home.requests.get(ask.publisher, 1) <= ask.request
+            fate = "unissued" if unknown else "forgotten"
+        elif run.first in home.open or run.first in home.leases:
+            fate, run = "pending", None
+        elif run.first in home.voids:
+            fate = "void"
+        out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor)))
+
+    def tell_marks(self, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        for topic, (told, due) in list(self.marking.items()):
+            if due > now:
+                continue
+            number = self._hosted[topic].settled(self._clock[topic])
+            out.append(Broadcast(topic, Mark(topic, number), control=True))
+            self.marking[topic] = (told + 1, Micros(now + (self._config.mark_us << told + 1)))
+            if told + 1 == self._config.mark_repeats:
+                del self.marking[topic]
+        if self.marking:
+            self._site.set_timer("marks", min(due for _, due in self.marking.values()), out)
+
+    def end_leases(self, now: Micros, out: list[Effect]) -> None:
+        out.append(PERSIST)
+        earliest: list[Micros] = []
+        for home in self._hosted.values():
+            for first, (since, run) in list(home.leases.items()):
+                end = Micros(since + self._config.lease_us)
+                if end > now:
+                    earliest.append(end)
+                    continue
+                del home.leases[first]
+                home.voids[first] = None
+                self.mark(home.topic, now, out)
+                out.append(Broadcast(home.topic, Void(home.topic, run), control=True))
+        if earliest:
+            self._site.set_timer("leases", min(earliest), out)
+
+    def restarted(self, now: Micros, out: list[Effect]) -> None:
+        if self.marking:
+            self._site.set_timer("marks", min(due for _, due in self.marking.values()), out)
+        if any(home.leases for home in self._hosted.values()):
+            self._site.set_timer("leases", Micros(now + self._config.lease_us), out)

@@ -1,0 +1,91 @@
+"""What the rooms of one node share: the topics hosted here and below, how far they are, and the ways through the tree.
+
+Messages of all children are handled in arrival order and forwarded to the parent in handling order, none is held
+back. Links are sessions (`structures.sessions`), so downward and sideways messages find the home of a topic hop by
+hop, also while the topic moves.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from unisono.errors import InvariantError
+from unisono.machine import Effect, Refuse, Send, SetTimer
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.entries import Decisions
+from unisono.protocols.sequencer.inputs import NodeInput
+from unisono.protocols.sequencer.messages import ClientMessage, PeerMessage, Routed, Topics
+from unisono.protocols.sequencer.topic import HostedTopic
+
+if TYPE_CHECKING:
+    from unisono.protocols.sequencer.bulk import BulkDecisions
+
+
+class Site:
+    """One node's place in the tree."""
+
+    def __init__(
+        self,
+        me: Address,
+        parent: Address | None,
+        children: tuple[Address, ...],
+        hosted: Topics,
+        below: dict[Topic, Address],
+        config: SequencerConfig,
+        handle: Callable[[NodeInput, Micros], list[Effect]],
+    ) -> None:
+        self.me, self.parent, self.children, self.config = me, parent, children, config
+        self.hosted: dict[Topic, HostedTopic] = {t: HostedTopic(t, config.sgmin) for t in hosted}
+        self.below: dict[Topic, Address] = dict(below)
+        self.clock: dict[Topic, int] = dict.fromkeys([*hosted, *below], 0)
+        """Last number issued of a hosted topic; of a topic below, the highest whose own message passed here."""
+        self.is_full = config.encoding == "full"
+        self.decisions: Decisions | BulkDecisions = Decisions(self.is_full, root=parent is None)
+        self.timers: dict[str, Micros] = {}  # running ones
+        self._handle = handle
+
+    def saw(self, topic: Topic, number: int) -> None:
+        """Rule K: only a topic's own messages raise what we know of it."""
+        if topic in self.below and number > self.clock[topic]:
+            self.clock[topic] = number
+            self.decisions.note(topic, number)
+
+    def above(self) -> Address:
+        if self.parent is None:
+            raise InvariantError(f"{self.me} is the root: there is no node above to complete a timestamp")
+        return self.parent
+
+    def toward(self, topic: Topic) -> Address | None:
+        return self.below.get(topic, self.parent)
+
+    def onward(self, topic: Topic, message: PeerMessage, now: Micros, out: list[Effect]) -> None:
+        """One hop towards the home of the topic; in line behind its Move, if it is moving."""
+        if topic in self.hosted:
+            out += self._handle(message, now)
+            return
+        to = self.toward(topic)
+        out.append(Refuse(f"nobody hosts topic {topic}") if to is None else Send(to, message))
+
+    def is_here(self, topic: Topic, message: PeerMessage, now: Micros, out: list[Effect]) -> bool:
+        """Whether we are the home; if not, a peer's message goes on."""
+        if topic in self.hosted:
+            return True
+        self.onward(topic, message, now, out)
+        return False
+
+    def is_home(self, topic: Topic, message: ClientMessage, out: list[Effect]) -> bool:
+        """Whether we are the home; if not, a client's message goes on."""
+        if topic in self.hosted:
+            return True
+        self.forward(topic, message, out)
+        return False
+
+    def forward(self, topic: Topic, message: ClientMessage, out: list[Effect]) -> None:
+        to = self.toward(topic)
+        out.append(Refuse(f"nobody hosts topic {topic}") if to is None else Send(to, Routed(topic, message)))
+
+    def set_timer(self, key: str, at: Micros, out: list[Effect]) -> None:
+        if key not in self.timers or at < self.timers[key]:
+            self.timers[key] = at
+            out.append(SetTimer(key, at))
