@@ -23,6 +23,7 @@ from unisono.protocols.sequencer.messages import (
     Install,
     PeerMessage,
     Published,
+    Renew,
     Turn,
     Update,
     sender,
@@ -159,7 +160,7 @@ def claims(message: Any) -> Address | None:
             return address
         case Enlist(client=address) | Commit(client=address) | Resign(client=address):
             return address
-        case Creates() | Collect() | Install() | Update() | Ask() | Published():
+        case Creates() | Collect() | Install() | Update() | Ask() | Published() | Renew():
             return sender(message)
         case Said(source=address):
             return address

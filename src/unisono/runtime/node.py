@@ -22,6 +22,7 @@ from unisono.model.deployment import Deployment, Sequencing
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
+from unisono.model.time import SECOND, Micros
 from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
 from unisono.protocols.sequencer.inputs import Forget
@@ -69,6 +70,8 @@ logger = logging.getLogger(__name__)
 MACHINE = "sequencer 2"
 """Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 TREE_FEATURE = "sequencer"
+CLIENT_LEASE_US = Micros(600 * SECOND)
+"""How long a deployment remembers a client that stays away."""
 IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
 
@@ -85,6 +88,7 @@ def sequencer_config(deployment: Deployment) -> SequencerConfig:
         encoding=how.encoding,
         sgmin=2 if how.order == "pairwise" else 1,
         causal=how.order == "causal",
+        subscriber_lease_us=CLIENT_LEASE_US,
     )
 
 
@@ -94,8 +98,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     journal: Level = "off"
     standby: bool = False
     """Listen at the standby address; the log decides who of the two works."""
-    client_lease_s: float = 600.0
-    """A client that stays away this long is forgotten."""
+    client_lease_s: float = CLIENT_LEASE_US / SECOND
+    """A client that stays away this long is forgotten. No shorter where anybody subscribes: subscribers count on it."""
     broker_patience_s: float = 30.0
     """How long a starting node waits for its broker."""
     log: LogConfig = LogConfig()

@@ -19,6 +19,7 @@ from unisono.protocols.sequencer.messages import (
     Granted,
     Installed,
     Moved,
+    Renewed,
     Taken,
     Told,
     Updated,
@@ -74,6 +75,8 @@ class OrderingClient:
                 self._subscription.collected(message, now, out)
             case Installed():
                 self._subscription.installed(message, now, out)
+            case Renewed():
+                self._subscription.renewed(message, now, out)
             case Updated():
                 self._subscription.updated(message)
             case Denied():

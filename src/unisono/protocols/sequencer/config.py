@@ -60,6 +60,10 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A publication not accepted by then has the outcome Unknown. It is still repeated."""
     lease_us: Micros = Micros(10 * SECOND)
     """Ticket mode: a number granted and not published for this long is declared void."""
+    subscriber_lease_us: Micros = Micros(0)
+    """A subscriber that was silent for this long may be forgotten (`Forget`, by a node's driver); 0: none is. It renews
+    the lease four times as often at every home, and notifies nothing of a topic whose home has not answered for three
+    quarters of it. Price: two messages per topic in a quarter of this."""
 
     window: int = 1_000
     """Requests of one publisher on one topic that may wait for their numbers; more are Refused. At most this many

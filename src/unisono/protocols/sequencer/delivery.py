@@ -231,6 +231,9 @@ class Delivery:
 
     def _examine(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         feed = self.feeds[topic]
+        if now >= feed.lease_end:  # others may no longer be ordered against us
+            feed.awaited = None
+            return
         local, items = self.hold.local, feed.items
         while True:
             number = local[topic] + 1
@@ -332,7 +335,7 @@ class Delivery:
         """Delivers an event without what is missing before it. Its whole timestamp counts as reached: whatever of it
         comes later is tagged, so nobody is notified of the two in another order."""
         feed = self.feeds.get(topic)
-        if feed is not None and not feed.live:
+        if feed is not None and (not feed.live or now >= feed.lease_end):
             return
         item = None if feed is None else feed.items.get(number)
         if feed is None or item is None:

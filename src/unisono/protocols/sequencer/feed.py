@@ -37,6 +37,7 @@ def singles(run: Run) -> list[Run]:
     return [Run(run.first + i, 1, run.publisher, run.request + i, run.topics, run.numbers) for i in range(run.count)]
 
 
+NEVER = Micros(2**62)
 ASKS_MAX = 100
 """Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
 
@@ -53,6 +54,7 @@ class Feed:
         "head",
         "heard",
         "items",
+        "lease_end",
         "live",
         "lost",
         "mark",
@@ -84,6 +86,7 @@ class Feed:
         self.tagged: dict[tuple[Address, int], None] = {}  # told out of order while the topic was stalled
         self.heard = Micros(0)  # when the home last answered
         self.answers_since = Micros(0)  # when the last silence of the home ended
+        self.lease_end = NEVER  # from then on the home may have forgotten us
 
     def skip(self, key: tuple[Address, int], number: int, bound: int) -> None:
         """The number has gone by without its payload."""

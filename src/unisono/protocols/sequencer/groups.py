@@ -54,6 +54,10 @@ class SequencingGroup:
                     del self._count[topic]
         return True
 
+    def has(self, sid: Address) -> bool:
+        """Whether it is registered as a subscriber of this topic."""
+        return bool(self.registrations.get(sid, (0, ()))[1])
+
     def forget(self, sid: Address) -> None:
         """Drops the sid with its tombstone: its session is closed and the sid will never come back."""
         version, _ = self.registrations.get(sid, (0, ()))

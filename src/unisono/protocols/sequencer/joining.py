@@ -19,6 +19,8 @@ from unisono.protocols.sequencer.messages import (
     Entries,
     Install,
     Installed,
+    Renew,
+    Renewed,
     Topics,
     Update,
     Updated,
@@ -42,6 +44,9 @@ class Joining:
         self._uninstalled: dict[Topic, Install] = {}
         self._installed: dict[Topic, Installed] = {}
         self._updates: dict[Topic, Update] = {}
+        self._lease_us = self._config.subscriber_lease_us
+        self._installing_since = Micros(0)
+        self._lapsed: dict[Topic, None] = {}  # told as stalled: their homes may have forgotten us
         self._forgotten: Entries = {}  # topics that start again, and the first number that will be missing
 
     @property
@@ -108,6 +113,7 @@ class Joining:
     def _advance_joining(self, now: Micros, out: list[Effect]) -> None:
         """No Install leaves before every part has reached its height."""
         messages = self._uncollected.values() or self._uninstalled.values()
+        self._installing_since = now
         out += [Send(self._homes[message.topic], message) for message in messages]
         self._repeat(now, out)
 
@@ -126,6 +132,9 @@ class Joining:
         for topic, answer in self._installed.items():
             feed = self._feeds[topic]
             feed.live, feed.base, feed.gate = True, answer.base, answer.gate
+            if self._lease_us:
+                feed.lease_end = self._safe_until(self._installing_since)
+                self._timers.set("lease", Micros(now + self._lease_us // 4), out)
             feed.items = {first: item for first, item in feed.items.items() if item.last > answer.base}
             self._hold.open(topic, answer.base)
             if 0 < (forgotten := self._forgotten.pop(topic, 0)) <= answer.base:
@@ -156,6 +165,7 @@ class Joining:
         if not topics:
             return
         for topic in topics:
+            self._lapsed.pop(topic, None)
             if self._feeds.pop(topic).live:
                 self._hold.close(topic)
             out.append(Leave(topic))
@@ -182,6 +192,41 @@ class Joining:
         self._requests.appendleft(("subscribe", (topic,)))
         self._requests.appendleft(("unsubscribe", (topic,)))
         self._next_request(now, out)
+
+    # The lease of our registrations.
+
+    def _safe_until(self, sent: Micros) -> Micros:
+        """The home has heard of us after `sent`, so it remembers us for longer than this, by any clock."""
+        return Micros(sent + self._lease_us * 3 // 4)
+
+    def renew(self, now: Micros, out: list[Effect]) -> None:
+        for topic in self.subscribed:
+            out.append(Send(self._homes[topic], Renew(self._sid, topic, now)))
+            if now >= self._feeds[topic].lease_end and topic not in self._lapsed:
+                self._lapsed[topic] = None
+                out.append(Deliver(Stalled(topic, self._feeds[topic].lease_end, "its home may have forgotten us")))
+        if self.subscribed:
+            self._timers.set("lease", Micros(now + self._lease_us // 4), out)
+
+    def _end_lease(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
+        """We may have missed being ordered: nothing more can be told under this name."""
+        if feed.lease_end:
+            feed.lease_end = Micros(0)
+            self._lapsed[topic] = None
+            out.append(Refuse(f"topic {topic}: its home has forgotten us, we have to come back as another"))
+            out.append(Deliver(Stalled(topic, now, "its home has forgotten us")))
+
+    def renewed(self, message: Renewed, now: Micros, out: list[Effect]) -> None:
+        feed = self._feeds.get(message.topic)
+        if feed is None or not feed.live:
+            return
+        if not message.known:
+            self._end_lease(message.topic, feed, now, out)
+        elif feed.lease_end:  # once forgotten, for ever
+            feed.lease_end = max(feed.lease_end, self._safe_until(message.sent))
+            self._lapsed.pop(message.topic, None)
+            self._hold.wake(message.topic)
+            self._delivery.process(now, out)
 
     def fired(self, now: Micros, out: list[Effect]) -> None:
         """Repeats what has not been answered."""

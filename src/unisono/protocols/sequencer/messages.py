@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from unisono.model.event import Event, Events
 from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
 
 Entries = dict[Topic, int]
 Topics = tuple[Topic, ...]
@@ -121,6 +122,14 @@ class Published(Struct, frozen=True, tag=True):
     ack: int
 
 
+class Renew(Struct, frozen=True, tag=True):
+    """A subscriber is still here: does the home still know it? `sent` is its own time, and comes back."""
+
+    sid: Address
+    topic: Topic
+    sent: Micros
+
+
 # Node to client.
 
 
@@ -165,6 +174,14 @@ class Updated(Struct, frozen=True, tag=True):
 
     topic: Topic
     version: int
+
+
+class Renewed(Struct, frozen=True, tag=True):
+    """The answer to Renew; unless `known`, the registration is gone, and the subscriber must come back as another."""
+
+    topic: Topic
+    sent: Micros
+    known: bool
 
 
 class Denied(Struct, frozen=True, tag=True):
@@ -281,7 +298,7 @@ class Routed(Struct, frozen=True, tag=True):
     """A client's message on its way through the tree to the home of `topic`."""
 
     topic: Topic
-    message: "Creates | Collect | Install | Update | Ask | Published"
+    message: "Creates | Collect | Install | Update | Ask | Published | Renew"
 
 
 # On the broker. Payload and Ticketed travel on the topic itself, the others beside it.
@@ -353,9 +370,9 @@ class Mark(Struct, frozen=True, tag=True):
     number: int
 
 
-ClientMessage = Creates | Collect | Install | Update | Ask | Published
+ClientMessage = Creates | Collect | Install | Update | Ask | Published | Renew
 """Client to node."""
-Answer = Taken | Completed | Granted | Collected | Installed | Updated | Denied | Told | Moved
+Answer = Taken | Completed | Granted | Collected | Installed | Updated | Renewed | Denied | Told | Moved
 """Node to client."""
 PeerMessage = Fill | Part | Done | Prove | Proven | Disproved | Move | Born | Announced | Routed
 """Node to node, on sessions."""
@@ -368,5 +385,5 @@ def sender(message: ClientMessage) -> Address:
     match message:
         case Creates(publisher=address) | Published(publisher=address):
             return address
-        case Collect(sid=address) | Install(sid=address) | Update(sid=address) | Ask(sid=address):
+        case Collect(sid=address) | Install(sid=address) | Update(sid=address) | Ask(sid=address) | Renew(sid=address):
             return address

@@ -28,6 +28,8 @@ from unisono.protocols.sequencer.messages import (
     Prove,
     Proven,
     Published,
+    Renew,
+    Renewed,
     Routed,
     Topics,
     Turn,
@@ -81,6 +83,9 @@ class TopicManager:
             case Ask(topic=topic):
                 if site.is_home(topic, message, out):
                     numbering.tell(self.hosted[topic], message, out)
+            case Renew(sid=sid, topic=topic, sent=sent):
+                if site.is_home(topic, message, out):
+                    out.append(Send(sid, Renewed(topic, sent, self.hosted[topic].group.has(sid))))
             case Published(topic=topic, publisher=publisher, ack=ack):
                 if site.is_home(topic, message, out):
                     out.append(PERSIST)

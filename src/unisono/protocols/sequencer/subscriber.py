@@ -38,6 +38,8 @@ class Subscriber:
         self._timers.fired(key)
         if key == "subscribe":
             self.subscription.fired(now, out)
+        elif key == "lease":
+            self.subscription.renew(now, out)
         elif key == "patience":
             self.delivery.process(now, out)
         elif key == "ask":
@@ -51,6 +53,8 @@ class Subscriber:
                 self._timers.set("ask", Micros(now + self.config.ask_us), out)
 
     def _check_wait(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
+        if now >= feed.lease_end:
+            return  # that has been told, and only the home can end it
         while self._gives_up(topic, feed, now, out):
             self.hold.wake(topic)
             self.delivery.examine_due(now, out)
