@@ -24,7 +24,9 @@ class CrashingDeployment(Deployment):
         self.dice = random.Random(7)
         self.crashed = 0
         self.confirming: dict[str, int] = dict.fromkeys(self.nodes, 0)
-        self.start = {node: (m._parent, m._children, tuple(m.hosted), dict(m.below)) for node, m in self.nodes.items()}
+        self.start = {
+            node: (m._site.parent, m._site.children, tuple(m.hosted), dict(m.below)) for node, m in self.nodes.items()
+        }
         self.logs: dict[str, list[tuple[Any, int]]] = {node: [] for node in self.nodes}
         self.snapshots: dict[str, Any] = dict.fromkeys(self.nodes)
         self.sessions = {node: self.wrap(node) for node in self.nodes}

@@ -57,7 +57,7 @@ class TopicManager:
     ) -> None:
         """`below` names for every topic hosted strictly below this node the child it is behind."""
         self.me, self.config = me, config
-        self._site = Site(me, parent, children, hosted, below, config, self.handle)
+        self._site = Site(me, parent, children, hosted, below, config)
         self.hosted, self.below, self.clock = self._site.hosted, self._site.below, self._site.clock
         self._numbering, self._registering = Numbering(self._site), Registering(self._site)
 
@@ -72,14 +72,14 @@ class TopicManager:
             case Fill():
                 numbering.pass_fill(message, now, out)
             case Done(topic=topic, run=run):
-                if site.is_here(topic, message, now, out):
+                if site.is_here(topic, message, out):
                     out.append(PERSIST)
                     numbering.complete(self.hosted[topic], run, now, out)
             case Part():
                 registering.pass_part(message, out)
             case Collect(topic=topic) | Install(topic=topic) | Update(topic=topic):
                 if site.is_home(topic, message, out):
-                    registering.register(message, now, out)
+                    registering.register(message, out)
             case Ask(topic=topic):
                 if site.is_home(topic, message, out):
                     numbering.tell(self.hosted[topic], message, out)
@@ -91,17 +91,15 @@ class TopicManager:
                     out.append(PERSIST)
                     numbering.published(self.hosted[topic], publisher, ack, now, out)
             case Prove():
-                registering.prove(message, now, out)
-            case Proven(asker=asker, topic=topic, number=number):
-                if site.is_here(asker, message, now, out):
-                    home = self.hosted[asker]
-                    home.proven[topic] = max(home.proven.get(topic, 0), number)
-                    registering.unpark(home, now, out)
+                registering.prove(message, out)
+            case Proven(asker=asker):
+                if site.is_here(asker, message, out):
+                    registering.proven(message, out)
             case Disproved(asker=asker):
-                if site.is_here(asker, message, now, out):
-                    registering.deny(self.hosted[asker], message, out)
+                if site.is_here(asker, message, out):
+                    registering.disproved(message, out)
             case Routed(topic=topic, message=inner):
-                if site.is_here(topic, message, now, out):
+                if site.is_here(topic, message, out):
                     out.append(Send(sender(inner), Moved(topic, self.me)))
                     out += self.handle(inner, now)
             case Move():
@@ -111,7 +109,7 @@ class TopicManager:
             case Born(topic=topic, child=child):
                 self._learn(topic, child, out)
             case Announced(topic=topic):
-                if site.is_here(topic, message, now, out):
+                if site.is_here(topic, message, out):
                     out.append(Deliver(message))
             case Host(topic=topic):
                 self._host(topic, out)

@@ -217,7 +217,7 @@ class Numbering:
         if topic in self._hosted:
             self.complete(self._hosted[topic], whole, now, out)
         else:
-            self._site.onward(topic, Done(topic, whole), now, out)
+            self._site.onward(topic, Done(topic, whole), out)
 
     # What follows a number: completion, marks, answers, leases.
 

@@ -5,7 +5,6 @@ point of the two topics; until that is proven the registration is parked, which 
 """
 
 from unisono.machine import PERSIST, Effect, Refuse, Send
-from unisono.model.time import Micros
 from unisono.protocols.sequencer.inputs import Registration
 from unisono.protocols.sequencer.messages import (
     Collect,
@@ -33,7 +32,7 @@ class Registering:
         self._site, self._config = site, site.config
         self._hosted, self._clock = site.hosted, site.clock
 
-    def register(self, message: Registration, now: Micros, out: list[Effect]) -> None:
+    def register(self, message: Registration, out: list[Effect]) -> None:
         home = self._hosted[message.topic]
         unproven = self._unproven(home, message.left)
         if unproven:
@@ -43,7 +42,7 @@ class Registering:
             out.append(PERSIST)
             home.parked.append(message)
             for x in unproven:
-                self._site.onward(x, Prove(x, message.left[x], home.topic), now, out)
+                self.prove(Prove(x, message.left[x], home.topic), out)
             return
         out.append(PERSIST)
         match message:
@@ -84,27 +83,34 @@ class Registering:
             if x != home.topic and number > self._clock.get(x, 0) and number > home.proven.get(x, 0)
         )
 
-    def prove(self, message: Prove, now: Micros, out: list[Effect]) -> None:
+    def prove(self, message: Prove, out: list[Effect]) -> None:
         """Answered at the meeting point if it has seen the number, else by the home of the topic."""
         topic, number, asker = message.topic, message.number, message.asker
         seen = self._clock.get(topic, 0)
         if number <= seen and (topic in self._hosted or asker in self._clock):
-            self._site.onward(asker, Proven(asker, topic, seen), now, out)
+            proven = Proven(asker, topic, seen)
+            if self._site.is_here(asker, proven, out):
+                self.proven(proven, out)
         elif topic not in self._hosted and self._site.toward(topic) is not None:
-            self._site.onward(topic, message, now, out)
+            self._site.onward(topic, message, out)
         else:
-            self._site.onward(asker, Disproved(asker, topic, number), now, out)
+            disproved = Disproved(asker, topic, number)
+            if self._site.is_here(asker, disproved, out):
+                self.disproved(disproved, out)
 
-    def unpark(self, home: HostedTopic, now: Micros, out: list[Effect]) -> None:
+    def proven(self, message: Proven, out: list[Effect]) -> None:
+        home, x = self._hosted[message.asker], message.topic
+        home.proven[x] = max(home.proven.get(x, 0), message.number)
         out.append(PERSIST)
         parked, home.parked = home.parked, []
-        for message in parked:
-            if self._unproven(home, message.left):
-                home.parked.append(message)
+        for waiting in parked:
+            if self._unproven(home, waiting.left):
+                home.parked.append(waiting)
             else:
-                self.register(message, now, out)
+                self.register(waiting, out)
 
-    def deny(self, home: HostedTopic, message: Disproved, out: list[Effect]) -> None:
+    def disproved(self, message: Disproved, out: list[Effect]) -> None:
+        home = self._hosted[message.asker]
         out.append(PERSIST)
         parked, home.parked = home.parked, []
         for waiting in parked:

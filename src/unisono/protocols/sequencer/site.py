@@ -5,7 +5,6 @@ back. Links are sessions (`structures.sessions`), so downward and sideways messa
 hop, also while the topic moves.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unisono.errors import InvariantError
@@ -14,7 +13,6 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.entries import Decisions
-from unisono.protocols.sequencer.inputs import NodeInput
 from unisono.protocols.sequencer.messages import ClientMessage, PeerMessage, Routed, Topics
 from unisono.protocols.sequencer.topic import HostedTopic
 
@@ -33,7 +31,6 @@ class Site:
         hosted: Topics,
         below: dict[Topic, Address],
         config: SequencerConfig,
-        handle: Callable[[NodeInput, Micros], list[Effect]],
     ) -> None:
         self.me, self.parent, self.children, self.config = me, parent, children, config
         self.hosted: dict[Topic, HostedTopic] = {t: HostedTopic(t, config.sgmin) for t in hosted}
@@ -43,7 +40,6 @@ class Site:
         self.is_full = config.encoding == "full"
         self.decisions: Decisions | BulkDecisions = Decisions(self.is_full, root=parent is None)
         self.timers: dict[str, Micros] = {}  # running ones
-        self._handle = handle
 
     def saw(self, topic: Topic, number: int) -> None:
         """Rule K: only a topic's own messages raise what we know of it."""
@@ -59,19 +55,16 @@ class Site:
     def toward(self, topic: Topic) -> Address | None:
         return self.below.get(topic, self.parent)
 
-    def onward(self, topic: Topic, message: PeerMessage, now: Micros, out: list[Effect]) -> None:
+    def onward(self, topic: Topic, message: PeerMessage, out: list[Effect]) -> None:
         """One hop towards the home of the topic; in line behind its Move, if it is moving."""
-        if topic in self.hosted:
-            out += self._handle(message, now)
-            return
         to = self.toward(topic)
         out.append(Refuse(f"nobody hosts topic {topic}") if to is None else Send(to, message))
 
-    def is_here(self, topic: Topic, message: PeerMessage, now: Micros, out: list[Effect]) -> bool:
+    def is_here(self, topic: Topic, message: PeerMessage, out: list[Effect]) -> bool:
         """Whether we are the home; if not, a peer's message goes on."""
         if topic in self.hosted:
             return True
-        self.onward(topic, message, now, out)
+        self.onward(topic, message, out)
         return False
 
     def is_home(self, topic: Topic, message: ClientMessage, out: list[Effect]) -> bool:
