@@ -4,9 +4,10 @@ from itertools import permutations, product
 
 import pytest
 
+from unisono.experiments.sequencer_bound import direct_and_bound_us
 from unisono.experiments.sequencer_schemes import DIRECT, SCHEMES, play
-from unisono.experiments.sequencer_sites import Habits, Sites, draw_crowd, find_sites
-from unisono.experiments.sequencer_wan_latency import SWEEP, SWEPT, Options, latencies, run
+from unisono.experiments.sequencer_sites import Crowd, Habits, Publication, Sites, Subscriber, draw_crowd, find_sites
+from unisono.experiments.sequencer_wan_latency import SWEEP, SWEPT, Options, latencies, parts, run
 from unisono.model.region import LatencyTable
 
 SMALL = {"events": 60, "subscribers": 3, "topics": 3, "per_client": 3}
@@ -32,21 +33,48 @@ def test_the_remote_share_is_what_was_asked_for() -> None:
     assert all(len({*s.topics}) == len(s.topics) for s in crowd.subscribers)
 
 
-def test_the_bound_is_the_worst_matching_of_sites() -> None:
+def everybody(sites: int, topics: int) -> Crowd:
+    """Somebody at each site who hears everything; each site publishes once on every topic."""
+    all_topics = tuple(range(topics))
+    return Crowd(
+        topics,
+        topics,
+        tuple(Subscriber(f"c{site}", site, all_topics) for site in range(sites)),
+        tuple(Publication(0, site, topic) for site in range(sites) for topic in all_topics),
+    )
+
+
+def test_the_bound_of_equal_interest_is_the_worst_matching_of_sites() -> None:
+    """There the linear programme has a known end: the matching of sites with sites whose mean distance is largest."""
     one_way = ((0, 30, 70), (30, 0, 50), (70, 50, 0))
     sites = Sites(LatencyTable(("a", "b", "c"), one_way), access_us=1)
-    worst = max(sum(2 + one_way[a][b] for a, b in enumerate(m)) for m in permutations(range(3)))
-    assert sites.bound_us() == pytest.approx(worst / 3)
+    worst = max(sum(2 + one_way[a][b] for a, b in enumerate(m)) for m in permutations(range(3))) / 3
+    direct, bound = direct_and_bound_us(sites, everybody(3, 4))
+    assert direct == pytest.approx(2 + (30 + 70 + 50) * 2 / 9)
+    assert direct < 0.95 * worst <= bound <= worst
 
 
-def test_a_star_that_meets_the_constraints_reaches_the_bound() -> None:
-    """Three sites around a hub: whoever orders at the hub pays what nobody can save."""
-    reach = (10, 20, 40)
-    one_way = tuple(tuple(0 if a == b else reach[a] + reach[b] for b in range(3)) for a in range(3))
-    sites = Sites(LatencyTable(("a", "b", "c"), one_way), access_us=0)
-    through_hub = sum(reach[a] + reach[b] for a, b in product(range(3), repeat=2)) / 9
-    assert sites.bound_us() <= through_hub
-    assert sites.bound_us() > sites.direct_us()
+def test_two_who_share_two_topics_make_a_round_trip_together() -> None:
+    sites = Sites(LatencyTable(("a", "b"), ((0, 50), (50, 0))), access_us=1)
+    hears = (Subscriber("p", 0, (0, 1)), Subscriber("q", 1, (0, 1)))
+    said = (Publication(0, 0, 0), Publication(0, 1, 1))
+    assert direct_and_bound_us(sites, Crowd(2, 1, hears, said)) == (27, 52)
+    apart = (Subscriber("p", 0, (0,)), Subscriber("q", 1, (0, 1)))
+    assert direct_and_bound_us(sites, Crowd(2, 1, apart, said)) == pytest.approx((2 + 50 / 3, 2 + 50 / 3))
+
+
+def test_no_safe_scheme_is_below_the_bound_and_the_direct_path_is() -> None:
+    for row in run(Options("B5", "spray", **SMALL)):
+        assert row.ours["bound"] > 1.1
+        if row.setting["scheme"] not in (DIRECT, "per-topic order only") and not row.ours["stuck"]:
+            assert row.ours["ratio"] >= row.ours["bound"]
+
+
+def test_parts_are_the_whole() -> None:
+    whole = Options("B5", "both", **(SMALL | {"events": 10}))
+    assert [part.workload for part in parts(whole)] == ["geo", "spray"]
+    assert [row for part in parts(whole) for row in run(part)] == run(whole)
+    assert [(part.sites, part.workload) for part in parts(Options())][-2:] == [("B10", "spray"), ("B5", "sweep")]
 
 
 def test_order_is_free_where_nobody_looks_beyond_the_site() -> None:
@@ -62,7 +90,7 @@ def test_where_interest_is_everywhere_placement_pays_and_the_bound_holds() -> No
     assert list(rows) == list(SCHEMES)
     placed = rows["star, early, placed"]
     assert placed["ratio"] < rows["star, early"]["ratio"] < rows["line, stamp"]["ratio"] < rows["line, ticket"]["ratio"]
-    assert placed["bound"] == pytest.approx(1.441)
+    assert 1.1 < placed["bound"] <= placed["ratio"]
     assert rows[DIRECT]["ratio"] == 1
     assert [name for name, ours in rows.items() if ours["stuck"] and not name.startswith("chain")] == []
 

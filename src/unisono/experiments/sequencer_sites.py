@@ -56,33 +56,6 @@ class Sites(Struct, frozen=True):
             seed, links=LinkSpec(latency=by_region), latencies=latencies, ens=EnsSpec("direct", latency=by_region)
         )
 
-    def bound_us(self) -> float:
-        """The least mean latency of any protocol that orders safely, with equal interest everywhere.
-
-        Let l(a, p) be the latency from publishers at a to subscribers at p, and d that of the direct path. If p and q
-        hear of two events, published at a and at b, then l(a, p) + l(b, q) >= d(b, p) + d(a, q): else the events can
-        be timed so that p is notified of one before it can know of the other, and q the other way round. The least
-        mean under these constraints is a linear programme. Its dual is an assignment: the mean of d(a, m(a)) for the
-        matching m of sites with sites that makes it largest, found by a table over the subsets of matched sites.
-        """
-        sites = range(len(self.names))
-        best = {0: 0}
-        for a in sites:
-            found: dict[int, int] = {}
-            for taken, total in best.items():
-                for b in sites:
-                    if not taken & 1 << b:
-                        key = taken | 1 << b
-                        found[key] = max(found.get(key, 0), total + self.path_us(a, b))
-            best = found
-        (worst,) = best.values()
-        return worst / len(sites)
-
-    def direct_us(self) -> float:
-        """The mean latency of the direct path, with equal interest everywhere."""
-        sites = range(len(self.names))
-        return sum(self.path_us(a, b) for a in sites for b in sites) / len(sites) ** 2
-
     def path_us(self, a: int, b: int) -> int:
         """The direct path from a publisher at a to a subscriber at b."""
         return 2 * self.access_us + self.table.one_way_us[a][b]
