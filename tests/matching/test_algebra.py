@@ -134,6 +134,23 @@ def test_a_difference_that_is_too_tangled_is_refused_not_guessed() -> None:
     assert not tangled.covers(parse("true"))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sample_of_a_filter_matches_it(seed: int) -> None:
+    dice = random.Random(seed)
+    found = 0
+    for _ in range(50):
+        text, _ = expression(dice, "ab", 3)
+        filter = parse(text)
+        event = filter.sample()
+        if event is not None:
+            found += 1
+            assert filter.matches(event), text
+        else:
+            assert filter.is_empty or "<" in text or ">" in text, text
+    assert found > 25
+    assert parse("x > 1 and x < 2").sample() is not None
+
+
 def test_filters_travel() -> None:
     filter = parse("a in (1, 2.5, 'x', null) and not b prefix 'q' or c >= 9007199254740993")
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(filter), type=Filter) == filter

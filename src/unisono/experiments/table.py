@@ -14,6 +14,7 @@ EXPERIMENTS: dict[str, str] = {
     "coded/redundancy": "coded_redundancy",
     "coded/air-traffic": "coded_air_traffic",
     "overlay/costs": "overlay_costs",
+    "overlay/covering": "overlay_covering",
     "content/grid": "content_grid",
 }
 

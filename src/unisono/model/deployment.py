@@ -127,6 +127,8 @@ class OverlaySpec(Struct, frozen=True, forbid_unknown_fields=True):
 
     detection: Literal["clients", "always"] = "clients"
     """clients: wait for an echo where a conflict is possible. always: wherever somebody above is interested."""
+    covering: bool = False
+    """Brokers do not tell a neighbour of a subscription if it knows a wider one: smaller tables, a few more waits."""
     held_ms: float | None = None
     """An event that a broker has held this long is given up there, and subscribers are told; None waits for ever."""
 

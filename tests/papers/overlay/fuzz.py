@@ -33,12 +33,18 @@ class Play:
     """One random run on a Net: people act and links deliver in random order, at random speeds."""
 
     def __init__(
-        self, seed: int, detection: Detection, brokers_max: int, attributes: int, subs_per_client: int = 1
+        self,
+        seed: int,
+        detection: Detection,
+        brokers_max: int,
+        attributes: int,
+        subs_per_client: int = 1,
+        covering: bool = False,
     ) -> None:
         self.dice = random.Random(seed)
         self.size = 4 if attributes == 2 else 6
         self.attributes = attributes
-        self.net = Net(random_tree(self.dice, self.dice.randint(2, brokers_max)), detection)
+        self.net = Net(random_tree(self.dice, self.dice.randint(2, brokers_max)), detection, covering=covering)
         self.subs_per_client = subs_per_client
         self.ads: dict[str, Filter] = {}
         self.clients: dict[str, list[str]] = {}

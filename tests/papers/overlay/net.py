@@ -57,10 +57,16 @@ class Site:
 class Net:
     """A tree of brokers; `parents[i]` is the parent of broker i, -1 for a root."""
 
-    def __init__(self, parents: Sequence[int], detection: Detection = "exact", held_us_max: int | None = None) -> None:
+    def __init__(
+        self,
+        parents: Sequence[int],
+        detection: Detection = "exact",
+        held_us_max: int | None = None,
+        covering: bool = False,
+    ) -> None:
         limit = Micros(held_us_max) if held_us_max is not None else None
         self.names = [Address(f"B{i}") for i in range(len(parents))]
-        config = BrokerConfig(detection=detection, held_us_max=limit)
+        config = BrokerConfig(detection=detection, held_us_max=limit, covering=covering)
         self.sites = {name: Site(Broker(name, config), self.names) for name in self.names}
         self.channels: dict[tuple[Address, Address], deque[Any]] = {}
         self.heard: dict[str, list[Event]] = {}

@@ -71,9 +71,10 @@ CASES = {
 }
 
 
-def prepared(case: Case, detection: Detection) -> Net:
+def prepared(case: Case, detection: Detection, covering: bool = False) -> Net:
     """Everybody has advertised and subscribed, and all is quiet."""
-    net = Net(range(-1, case.brokers - 1) if isinstance(case.brokers, int) else case.brokers, detection)
+    parents = range(-1, case.brokers - 1) if isinstance(case.brokers, int) else case.brokers
+    net = Net(parents, detection, covering=covering)
     for publisher, at, filter, _ in case.publishers:
         net.advertise(publisher, at, filter)
     net.settle()
@@ -93,9 +94,11 @@ def merges(lists: list[list[Any]]) -> Iterator[list[Any]]:
             yield [lists[i][0], *tail]
 
 
-def all_orders(case: Case, detection: Detection, broken: Callable[[dict[str, list[Event]]], None]) -> Explored:
+def all_orders(
+    case: Case, detection: Detection, broken: Callable[[dict[str, list[Event]]], None], covering: bool = False
+) -> Explored:
     """Every interleaving of links and publishers."""
-    net = prepared(case, detection)
+    net = prepared(case, detection, covering)
     start = Situation.of(net.sites)
     expected = {client: 0 for client, _, _ in case.subscribers}
     said: dict[str, list[list[Any]]] = {}

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from unisono.experiments import overlay_covering
 from unisono.experiments.overlay_costs import Options, Row, run
 
 MISORDERING = ("plain FIFO", "printed, batch", "printed, progressive", "printed, sorted queue")
@@ -48,3 +49,15 @@ def test_lamport_keys_ask_the_whole_tree() -> None:
 def test_sequencers_pay_for_locality_that_the_overlay_uses() -> None:
     assert extra("25 % local", "sequencer, routed through the root") == 3.0
     assert extra("100 %", "sequencer, number first") == 4.0
+
+
+def test_covering_tells_and_remembers_less_and_loses_nothing() -> None:
+    found = overlay_covering.run(overlay_covering.Options(cores=2, subscriptions=60, publications=3))
+    rows = {tuple(row.setting.values()): row.ours for row in found}
+    for wide in (0.5, 0.1, 0.02):
+        for detection in ("exact", "clients"):
+            without, with_it = rows[wide, detection, False], rows[wide, detection, True]
+            assert with_it["deliveries"] == without["deliveries"]
+            assert with_it["known_max"] <= without["known_max"]
+            assert with_it["messages_per_subscription"] < without["messages_per_subscription"]
+            assert with_it["messages_per_change"] < without["messages_per_change"]

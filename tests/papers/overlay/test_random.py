@@ -9,15 +9,26 @@ CALM = [("exact", 1), ("fast", 1), ("clients", 3), ("always", 3)]
 FAILING = [("exact", 1), ("fast", 1), ("clients", 3)]
 
 
-def play(seed: int, detection: Detection, subs: int, churn: float, fault: Fault | None) -> list[str]:
-    run = Play(seed, detection, brokers_max=6 if seed % 2 else 4, attributes=1 + seed % 2, subs_per_client=subs)
+def play(
+    seed: int, detection: Detection, subs: int, churn: float, fault: Fault | None, covering: bool = False
+) -> list[str]:
+    run = Play(
+        seed,
+        detection,
+        brokers_max=6 if seed % 2 else 4,
+        attributes=1 + seed % 2,
+        subs_per_client=subs,
+        covering=covering,
+    )
     run.run(40, churn, start_settled=seed % 3 > 0, fault=fault)
     return run.net.problems(complete=fault is None)
 
 
-def broken(seeds: range, detection: Detection, subs: int, churn: float, fault: Fault | None = None) -> dict[int, str]:
+def broken(
+    seeds: range, detection: Detection, subs: int, churn: float, fault: Fault | None = None, covering: bool = False
+) -> dict[int, str]:
     """Seeds whose run broke a promise, and the first one it broke."""
-    found = {seed: play(seed, detection, subs, churn, fault) for seed in seeds}
+    found = {seed: play(seed, detection, subs, churn, fault, covering) for seed in seeds}
     return {seed: problems[0] for seed, problems in found.items() if problems}
 
 

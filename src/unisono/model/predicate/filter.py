@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from unisono.errors import MisuseError
 from unisono.model.predicate.box import ANYTHING, Box, Measure, make_box, reduced
-from unisono.model.predicate.values import ALL_KINDS, Values, check_string
+from unisono.model.predicate.values import ALL_KINDS, MISSING, Values, check_string
 
 BOXES_MAX = 64
 _REDUCE_MAX = 512  # absorption compares all pairs: about a quarter of a second here
@@ -67,6 +67,16 @@ class Filter(Struct, frozen=True):
     def overlaps(self, other: "Filter") -> bool:
         """Whether some event could match both."""
         return any(mine.overlaps(theirs) for mine in self.boxes for theirs in other.boxes)
+
+    def sample(self) -> dict[str, object] | None:
+        """Some event that matches, if one is easily found."""
+        for box in self.boxes:
+            try:
+                event = {name: values.sample() for name, values in box.sides}
+            except LookupError:
+                continue
+            return {name: value for name, value in event.items() if value is not MISSING}
+        return None
 
     def measure(self, share: Measure) -> float:
         """The share of events matched, counting nothing twice; an upper bound when the union is very tangled."""

@@ -112,6 +112,19 @@ class Values(Struct, frozen=True):
         if not increasing or self.numbers[:1] == (_NUMBER_TOP,) or not 0 <= self.kinds <= ALL_KINDS:
             raise MisuseError("the bounds of a set of values increase, and its kinds are known")
 
+    def sample(self) -> Any:
+        """Some value of the set; raises LookupError if none is found, as in an interval too narrow for floats."""
+        if self.strings:
+            return self.strings[0]
+        for (number, after), high in zip(self.numbers[::2], (*self.numbers[1::2], _NUMBER_TOP)):
+            for tried in (number, math.nextafter(number, math.inf), high[0]) if after else (number,):
+                if self.contains(tried):
+                    return tried
+        for kind, value in ((ABSENT, MISSING), (NULL, None), (FALSE, False), (TRUE, True), (OTHER, {})):
+            if self.kinds & kind:
+                return value
+        raise LookupError("no value is easily found")
+
     def on_integers(self) -> "Values":
         """The smallest spelling for an attribute declared to hold integers only: (1, 2) is then empty."""
         return Values(_tightened(self.numbers), self.strings, self.kinds)

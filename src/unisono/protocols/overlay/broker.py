@@ -21,6 +21,7 @@ from unisono.model.time import Micros
 from unisono.protocols.overlay.admission import is_own, why_not_published, why_not_routed
 from unisono.protocols.overlay.detection import Arrival, Detection, Item, Matches, closure, conflicts, must_not_overtake
 from unisono.protocols.overlay.events import EventLimits, flat
+from unisono.protocols.overlay.forwarding import Forwarding
 from unisono.protocols.overlay.messages import (
     Ack,
     Active,
@@ -56,6 +57,9 @@ class BrokerConfig(Struct, frozen=True):
 
     detection: Detection = "clients"
     """`exact` waits least and is right only if every client has one subscription."""
+    covering: bool = False
+    """A neighbour is not told of a subscription if it knows a wider one. Brokers then remember and compare less, and
+    wait more often under `clients`: not every client behind a neighbour is known any more. The same everywhere."""
     held_us_max: Micros | None = None
     """A publication held longer is dropped where it waits, and subscribers are told; it is never emitted early."""
     pending_max: int = 100_000
@@ -76,8 +80,7 @@ class Broker:
         self.counters = Counters()
         self.parent: Address | None = None
         self._links: dict[Address, Link] = {}
-        self._tables = Tables()
-        self._sent: dict[tuple[str, Address], None] = {}
+        self._tables = Tables(config.covering)
         self._inactive: dict[tuple[str, Address], None] = {}
         self._pending: dict[EventId, Item] = {}
         self._handshakes: dict[tuple[str, str], Handshake] = {}
@@ -140,7 +143,7 @@ class Broker:
     def is_idle(self) -> bool:
         """Nothing pends, nothing is being agreed on, nobody's publications are buffered."""
         buffered = any(publisher.buffer for publisher in self._publishers.values())
-        joining = any(not link.is_open or link.confirming for link in self._links.values())
+        joining = any(not link.is_open or link.forwarding.confirming for link in self._links.values())
         return not (self._pending or self._handshakes or buffered or joining or self._later_ads or self._later_subs)
 
     # -- publications (section 6)
@@ -149,7 +152,7 @@ class Broker:
         source, event = message.source, message.event
         link = self._links.get(source)
         if link is not None:
-            if link.confirming:
+            if link.forwarding.confirming:
                 # A link just healed: what comes before our subscriptions are confirmed has no safe place here.
                 if message.echo:
                     self._send(source, Nack(self._me, event.id, "the link is being healed"))
@@ -348,7 +351,7 @@ class Broker:
                 else:
                     link.announced[ad] = None
         if is_broker and self._links[source].is_open:
-            self._send_subs(source)
+            self._tell_of(source, self._links[source].forwarding.take(self._tables, self._tables.subs))
         elif not is_broker:
             self._publishers.setdefault(hop, Publisher()).opening[ad] = None
         self._shake(("A", ad), Handshake(missing), now)
@@ -436,46 +439,47 @@ class Broker:
         elif is_known:
             self._later_subs.setdefault(name, []).append(message)
             return
-        sub = self._tables.add_sub(name, hop, message.client, message.filter)
+        self._tables.add_sub(name, hop, message.client, message.filter)
         missing: dict[Address, None] = {}
         for peer, link in self._links.items():
-            if peer != source and link.is_open and self._tables.from_hop(peer) & sub.ads:
-                self._sent[name, peer] = missing[peer] = None
-                self._send(peer, Sub(self._me, name, message.client, message.filter))
-                if not is_broker:
-                    self._inactive[name, peer] = None
+            if link.is_open:
+                self._tell_of(peer, link.forwarding.take(self._tables, (name,)))
+                if link.forwarding.awaits(name):
+                    missing[peer] = None
+                    if not is_broker:
+                        self._inactive[name, peer] = None
         self._shake(("S", name), Handshake(missing), now)
         if not is_broker and not missing:
             self._send(source, Active(name))
 
-    def _send_subs(self, peer: Address) -> list[str]:
-        """Sends the subscriptions that overlap an advertisement behind a neighbour and have not been sent to it."""
-        sent = []
-        for name, sub in self._tables.subs.items():
-            if sub.hop != peer and (name, peer) not in self._sent and sub.ads & self._tables.from_hop(peer):
-                self._sent[name, peer] = None
-                self._send(peer, Sub(self._me, name, sub.client, sub.filter))
-                sent.append(name)
-        return sent
+    def _tell_of(self, peer: Address, names: list[str]) -> None:
+        for name in names:
+            sub = self._tables.subs[name]
+            self._send(peer, Sub(self._me, name, sub.client, sub.filter))
 
     def _on_unsub(self, source: Address, name: str, now: Micros) -> None:
         hop = source if source in self._links else f"sub:{source}"
         _forget_later(self._later_subs, name, source)
-        if name not in self._tables.subs or self._tables.subs[name].hop != hop:
-            return
-        self._forget_sub(name, now)
+        if name in self._tables.subs and self._tables.subs[name].hop == hop:
+            self._forget_subs([name], now)
 
-    def _forget_sub(self, name: str, now: Micros) -> None:
-        self._tables.remove_sub(name)
-        self._handshakes.pop(("S", name), None)
+    def _forget_subs(self, names: list[str], now: Micros) -> None:
+        """Together, so that one that ends is not put in the place of another."""
+        for name in names:
+            self._tables.remove_sub(name)
+            self._handshakes.pop(("S", name), None)
         for peer, link in self._links.items():
-            link.confirming.pop(name, None)
-            self._inactive.pop((name, peer), None)
-            if (name, peer) in self._sent:
-                del self._sent[name, peer]
+            for name in names:
+                self._inactive.pop((name, peer), None)
+            change = link.forwarding.forget(self._tables, names)
+            self._tell_of(peer, change.told)
+            for name in change.withdrawn:
                 self._send(peer, Unsub(self._me, name))
-        for later in self._later_subs.pop(name, []):
-            self._on_sub(later, now)
+            for name in change.settled:
+                self._confirmed(name, peer, now)
+        for name in names:
+            for later in self._later_subs.pop(name, []):
+                self._on_sub(later, now)
 
     # -- handshakes (section 7.3)
 
@@ -489,14 +493,21 @@ class Broker:
             self._maybe_open(source, now)
             return
         if message.kind == "S":
-            link.confirming.pop(message.key, None)
-            if (message.key, source) in self._inactive:
-                del self._inactive[message.key, source]
-                if not any((message.key, peer) in self._inactive for peer in self._links):
-                    self._send(Address(self._tables.subs[message.key].hop.removeprefix("sub:")), Active(message.key))
-        if key in self._handshakes:
+            for name in link.forwarding.confirm(message.key):
+                self._confirmed(name, source, now)
+        elif key in self._handshakes:
             self._handshakes[key].missing.pop(source, None)
             self._examine(key, now)
+
+    def _confirmed(self, name: str, peer: Address, now: Micros) -> None:
+        """Everything behind a neighbour knows a subscription, or one that stands for it."""
+        if (name, peer) in self._inactive:
+            del self._inactive[name, peer]
+            if not any((name, other) in self._inactive for other in self._links):
+                self._send(Address(self._tables.subs[name].hop.removeprefix("sub:")), Active(name))
+        if ("S", name) in self._handshakes:
+            self._handshakes["S", name].missing.pop(peer, None)
+            self._examine(("S", name), now)
 
     def _shake(self, key: tuple[str, str], handshake: Handshake, now: Micros) -> None:
         self._handshakes[key] = handshake
@@ -530,7 +541,7 @@ class Broker:
         if peer in self._links or (is_parent and self.parent is not None):
             self._refuse(f"a second link to {peer}, or a second parent, would not be a tree")
             return
-        link = self._links[peer] = Link()
+        link = self._links[peer] = Link(Forwarding(peer, self._config.covering))
         if is_parent:
             self.parent = peer
         # What is being withdrawn is not announced: it would come back to its own publishers when a lost link heals
@@ -557,7 +568,9 @@ class Broker:
     def _opened(self, peer: Address) -> None:
         link = self._links[peer]
         if link.is_open:
-            link.confirming = dict.fromkeys(self._send_subs(peer))
+            told = link.forwarding.take(self._tables, self._tables.subs)
+            link.forwarding.confirming.update(dict.fromkeys(told))
+            self._tell_of(peer, told)
 
     def _on_link_down(self, peer: Address, now: Micros) -> None:
         if peer not in self._links:
@@ -566,11 +579,8 @@ class Broker:
         del self._links[peer]
         for item in self._pending.values():
             item.waiting.pop(peer, None)
-        for pairs in (self._sent, self._inactive):
-            for name, to in [pair for pair in pairs if pair[1] == peer]:
-                del pairs[name, to]
-                if pairs is self._inactive and not any((name, other) in pairs for other in self._links):
-                    self._send(Address(self._tables.subs[name].hop.removeprefix("sub:")), Active(name))
+        for name in [name for name, to in self._inactive if to == peer]:
+            self._confirmed(name, peer, now)  # nothing comes from there any more
         if peer == self.parent:
             self.parent = None
             for identity, item in list(self._pending.items()):
@@ -580,8 +590,7 @@ class Broker:
             _forget_later(self._later_ads, name, peer)
         for name in list(self._later_subs):
             _forget_later(self._later_subs, name, peer)
-        for name, _ in list(self._tables.subs_of_hop(peer)):
-            self._forget_sub(name, now)
+        self._forget_subs([name for name, _ in self._tables.subs_of_hop(peer)], now)
         for key, handshake in list(self._handshakes.items()):
             handshake.missing.pop(peer, None)
             self._examine(key, now)
@@ -592,8 +601,7 @@ class Broker:
         self._drain(now)
 
     def _on_client_gone(self, client: Address, now: Micros) -> None:
-        for name, _ in list(self._tables.subs_of_hop(f"sub:{client}")):
-            self._on_unsub(client, name, now)
+        self._forget_subs([name for name, _ in self._tables.subs_of_hop(f"sub:{client}")], now)
         hop = f"pub:{client}"
         if hop in self._publishers:
             self._publishers[hop].gone = True

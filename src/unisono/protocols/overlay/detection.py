@@ -77,7 +77,9 @@ def conflicts(rule: Detection, tables: Tables, arrival: Arrival, hop: Hop) -> bo
         case "fast":
             return _reach(tables, arrival, hop) & from_above != 0
         case "clients":
-            if hop == arrival.came_from:  # the subscription that matches may be unknown here, so ask all of the hop
+            if hop == arrival.came_from or (tables.covering and not hop.startswith("sub:")):
+                # The subscription that matches may be unknown here, or stand for one of a client that has others here
+                # under somebody else's name: so ask all of the hop.
                 return any(sub.ads & from_above for _, sub in tables.subs_of_hop(hop))
             clients = dict.fromkeys(tables.subs[name].client for name in arrival.matches[hop])
             return any(tables.subs[sub].ads & from_above for client in clients for sub in tables.clients[client])

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from unisono.model.event import Event
 from unisono.model.ids import Address
+from unisono.protocols.overlay.forwarding import Forwarding
 from unisono.protocols.overlay.tables import Hop
 
 
@@ -24,11 +25,11 @@ class Counters(Struct):
 class Link:
     """A neighbour; joining until both ends have said Open, and deaf until our subscriptions are confirmed."""
 
-    __slots__ = ("announced", "confirming", "heard_open", "said_open")
+    __slots__ = ("announced", "forwarding", "heard_open", "said_open")
 
-    def __init__(self) -> None:
+    def __init__(self, forwarding: Forwarding) -> None:
+        self.forwarding = forwarding
         self.announced: dict[str, None] = {}
-        self.confirming: dict[str, None] = {}
         self.said_open = False
         self.heard_open = False
 

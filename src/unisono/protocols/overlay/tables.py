@@ -40,7 +40,9 @@ class Subscription:
 class Tables:
     """Advertisements, subscriptions and their overlap."""
 
-    def __init__(self) -> None:
+    def __init__(self, covering: bool = False) -> None:
+        self.covering = covering
+        """Neighbours leave out subscriptions that others of theirs cover, so not all of a client's are known here."""
         self.ads: dict[str, Ad] = {}
         self.subs: dict[str, Subscription] = {}
         self.hop_ads: dict[Hop, int] = {}

@@ -157,4 +157,4 @@ class OverlayRole:
 def broker_config(deployment: Deployment) -> BrokerConfig:
     how = deployment.overlay
     held = Micros(round(how.held_ms * 1000)) if how.held_ms is not None else None
-    return BrokerConfig(detection=how.detection, held_us_max=held)
+    return BrokerConfig(detection=how.detection, covering=how.covering, held_us_max=held)
