@@ -1,7 +1,8 @@
 """The client, in memory: what people touch does what it says."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import unisono
 import unisono.testing
 from unisono.machine import Accepted
+from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.runtime.position import decode_position
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Notification, Stream
@@ -25,12 +27,12 @@ def play(story: Callable[[Session], Awaitable[None]], **options: Any) -> None:
     asyncio.run(run())
 
 
-async def take(stream: Stream, count: int) -> list[Notification]:
+async def take(stream: Stream, wanted: int) -> list[Notification]:
     found = []
     async with asyncio.timeout(60):
         async for event in stream:
             found.append(event)
-            if len(found) == count:
+            if len(found) == wanted:
                 break
     return found
 
@@ -69,6 +71,39 @@ def test_a_publisher_does_not_wait_for_each_outcome_and_drains() -> None:
         await publisher.send_all(range(5000))
         await publisher.drain()
         assert (publisher.accepted, publisher.failures) == (5000, [])
+
+    play(story)
+
+
+def test_what_cannot_be_encoded_is_refused_and_nothing_waits_for_it() -> None:
+    async def story(session: Session) -> None:
+        publisher = await session.publisher("a")
+        for send in (publisher.send(object()), publisher.send_all([1, 2, object(), 3])):
+            with pytest.raises(unisono.MisuseError, match="cannot be published"):
+                await send
+        with pytest.raises(unisono.MisuseError, match="cannot be published"):
+            publisher.try_send(object())
+        await publisher.drain()
+        assert (publisher.accepted, publisher.failures) == (2, [])
+
+    play(story)
+
+
+def test_a_batch_is_read_as_far_as_there_is_room() -> None:
+    async def story(session: Session) -> None:
+        publisher = await session.publisher("a")
+        read: list[int] = []
+
+        def endless() -> Iterator[int]:
+            for number in count():
+                read.append(number)
+                yield number
+
+        sending = asyncio.ensure_future(publisher.send_all(endless()))
+        while publisher.accepted < 5000:
+            await asyncio.sleep(0)
+        sending.cancel()
+        assert len(read) <= publisher.accepted + SequencerConfig().window
 
     play(story)
 

@@ -6,6 +6,7 @@ An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`
 
 import asyncio
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from unisono.errors import PlanError
@@ -390,33 +391,43 @@ class Publisher:
             asker = (lane, self)
         if lane.in_flight >= self._outbox.window:
             await self._outbox.room(lane)
-        self._open += 1
-        self._outbox.put(asker, data, attributes)
+        self._put(asker, data, attributes)
 
     def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
         """Sends if there is room in the window; False if there is none, and then nothing was sent."""
         lane, data = self._outbox.cell(self._lane, data, attributes)
         if lane.in_flight >= self._outbox.window:
             return False
-        self._open += 1
-        self._outbox.put(self._asker if lane is self._lane else (lane, self), data, attributes)
+        self._put(self._asker if lane is self._lane else (lane, self), data, attributes)
         return True
 
+    def _put(self, asker: Asker, data: Any, attributes: dict[str, Scalar] | None) -> None:
+        self._open += 1
+        try:
+            self._outbox.put(asker, data, attributes)
+        except Exception:  # it cannot be encoded: nothing was sent, so nothing has to be waited for
+            self._open -= 1
+            raise
+
     async def send_all(self, batch: Iterable[Any]) -> None:
-        """Sends many, at less than the cost of each on its own."""
-        outbox, lane, rest = self._outbox, self._lane, list(batch)
-        while rest:
-            if not outbox.is_plain(lane):
-                for each in rest:
-                    await self.send(each)
-                return
+        """Sends many, at less than the cost of each on its own; `batch` is read as far as there is room."""
+        outbox, lane, rest = self._outbox, self._lane, iter(batch)
+        while outbox.is_plain(lane):
             if lane.in_flight >= outbox.window:
                 await outbox.room(lane)
                 continue
-            room = outbox.window - lane.in_flight
-            now, rest = rest[:room], rest[room:]
-            self._open += len(now)
-            outbox.put_all(self._asker, [each if type(each) is bytes else encode_payload(each) for each in now])
+            payloads: list[bytes] = []
+            try:
+                some = islice(rest, outbox.window - lane.in_flight)
+                payloads.extend(each if type(each) is bytes else encode_payload(each) for each in some)
+            finally:  # what comes before one that cannot be encoded is sent
+                if payloads:
+                    self._open += len(payloads)
+                    outbox.put_all(self._asker, payloads)
+            if not payloads:
+                return
+        for each in rest:
+            await self.send(each)
 
     def advertise(self, where: str) -> None:
         """Says anew what this publisher will publish, to the brokers of an overlay; the narrower, the less they wait.
