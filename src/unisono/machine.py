@@ -189,11 +189,15 @@ class CutOff(Struct, frozen=True, tag=True):
 
 
 class Stalled(Struct, frozen=True, tag=True):
-    """A notice: the topic waits for somebody who cannot be reached; other topics go on."""
+    """A notice: the topic waits for somebody who cannot be reached; other topics go on.
+
+    With `ends` it waits in vain: nothing more of it can be told under this address.
+    """
 
     topic: Topic
     since: Micros
     reason: str
+    ends: bool = False
 
 
 class Accepted(Struct, frozen=True, tag=True, gc=False):

@@ -31,6 +31,16 @@ def test_links_lead_somewhere() -> None:
     assert dead == []
 
 
+def test_every_decision_has_its_number_and_is_listed() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    titles = [page.read_text(encoding="utf-8").partition("\n")[0] for page in pages]
+    listed = re.findall(r"^(\d+)\. \[([^]]+)\]\(decisions/([^)]+)\)", (ROOT / "docs" / "README.md").read_text(), re.M)
+    assert [(f"# {number}. {title}", page) for number, title, page in listed] == [
+        (title, page.name) for title, page in zip(titles, pages)
+    ]
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+
+
 def test_commands_on_the_pages_exist() -> None:
     for page in PAGES:
         commands = re.findall(r"(?:^ {4}|`|\$ |bin/)unisono ([a-z]+)", page.read_text(encoding="utf-8"), re.M)

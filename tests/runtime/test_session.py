@@ -12,7 +12,8 @@ import pytest
 
 import unisono
 import unisono.testing
-from unisono.machine import Accepted
+from unisono.machine import Accepted, Stalled
+from unisono.model.ids import Topic
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.runtime.position import decode_position
 from unisono.runtime.session import Session
@@ -85,6 +86,19 @@ def test_what_cannot_be_encoded_is_refused_and_nothing_waits_for_it() -> None:
             publisher.try_send(object())
         await publisher.drain()
         assert (publisher.accepted, publisher.failures) == (2, [])
+
+    play(story)
+
+
+def test_a_subscription_that_was_forgotten_says_so_and_ends() -> None:
+    async def story(session: Session) -> None:
+        async with session.subscribe("a") as stream:
+            stream.deliver(Stalled(session.topic_of("a") or Topic(0), session.now(), "forgotten", ends=True))
+            stream.end_turn()
+            (event,) = await take(stream, 1)
+            assert event.stalled is not None
+            with pytest.raises(unisono.TransportError, match="a: forgotten, and this subscription ends"):
+                await anext(stream)
 
     play(story)
 

@@ -429,6 +429,8 @@ class Stream:
                 name = session.name_of(topic) or str(topic)
                 session.note(Record("stalled", session.now(), self.sid, self.sid, topic=name, note=reason))
                 self._push(self._notice(self.cells.get(name, name), stalled=item))
+                if item.ends:
+                    self.fail(TransportError(f"{name}: {reason}, and this subscription ends. Subscribe again"))
             case CutOff(publishers=publishers, reason=reason):
                 session.note(Record("cut", session.now(), self.sid, self.sid, clock=dict(publishers), note=reason))
                 self._push(self._notice("", cut=item))

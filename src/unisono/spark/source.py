@@ -9,7 +9,7 @@ Options (Spark hands all of them over as text): `path` (a directory, a URL of a 
 (comma-separated; filters where the rows are read); `startingSeq` (`earliest`, `latest` or a sequence to start at);
 `endingSeq` (the last row of a batch read); `maxRowsPerTrigger`; `minPartitions`; `failOnDataLoss` (default true);
 `gaps` (what becomes of the notices that numbers are missing: `omit`, the default, gives events only; `rows` gives the
-notices too; `fail` ends the query). Ranges and topics are options, not filters pushed down: decision 15.
+notices too; `fail` ends the query). Ranges and topics are options, not filters pushed down: decision 17.
 """
 
 # pyarrow.compute makes its functions when it is imported, where pyright cannot see them.

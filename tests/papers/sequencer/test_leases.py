@@ -104,6 +104,7 @@ def test_a_subscriber_that_was_forgotten_never_notifies_again() -> None:
     world.until(lambda: world.now >= 3 * LEASE, lambda letter: False)
     assert world.order("s") == ""
     assert all("forgotten" in reason for _, reason in world.refusals)
+    assert sum(notice.ends for _, notice in world.notices if isinstance(notice, Stalled)) == 2
 
 
 def test_a_lease_that_is_renewed_stops_nobody() -> None:

@@ -214,7 +214,7 @@ class Joining:
             feed.lease_end = Micros(0)
             self._lapsed[topic] = None
             out.append(Refuse(f"topic {topic}: its home has forgotten us, we have to come back as another"))
-            out.append(Deliver(Stalled(topic, now, "its home has forgotten us")))
+            out.append(Deliver(Stalled(topic, now, "its home has forgotten us", ends=True)))
 
     def renewed(self, message: Renewed, now: Micros, out: list[Effect]) -> None:
         feed = self._feeds.get(message.topic)
