@@ -30,7 +30,10 @@ def test_rows_are_kept_as_their_events_would_be(steps: list[tuple[str, Address, 
     highest: dict[Address, int] = {}
     for now, (what, publisher, request, count) in enumerate(steps):
         if what == "put":
-            held.put(publisher, request, row(publisher, request, count))
+            if count == 1:
+                held.put(publisher, request, row(publisher, request, 1)[0])
+            else:
+                held.put_row(publisher, request, row(publisher, request, count))
             if not any(who == publisher for who, _ in known):
                 highest[publisher] = 0
             highest[publisher] = max(highest[publisher], request + count - 1)
@@ -68,8 +71,16 @@ def test_rows_are_kept_as_their_events_would_be(steps: list[tuple[str, Address, 
 def test_many_rows_leave_nothing_behind() -> None:
     held = Held()
     for n in range(1, 20 * GONE_MIN):
-        held.put(PUBLISHERS[0], n, row(PUBLISHERS[0], n, 1))
+        held.put_row(PUBLISHERS[0], n, row(PUBLISHERS[0], n, 1))
         if n > 3:
             assert held.take(PUBLISHERS[0], n - 3, 5) == row(PUBLISHERS[0], n - 3, 1)
     assert held.count == 3
     assert len(held._lines[PUBLISHERS[0]].rows) <= 2 * GONE_MIN
+
+
+def test_what_came_one_by_one_leaves_in_runs() -> None:
+    held = Held()
+    for n in (3, 1, 2, 5):
+        held.put(PUBLISHERS[0], n, row(PUBLISHERS[0], n, 1)[0])
+    assert len(held.take(PUBLISHERS[0], 1, 9)) == 3
+    assert held.count == 1

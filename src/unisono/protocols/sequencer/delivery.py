@@ -88,7 +88,7 @@ class Delivery:
                     key = (publisher, request)
                     self._late(topic, feed, key if key in feed.skipped else (NOBODY, number), event, out)
                 elif self._has_room(feed, out):
-                    feed.payloads.put(publisher, request, (event,))
+                    feed.payloads.put(publisher, request, event)
                     run = Run(number, 1, publisher, request, tuple(entries), tuple(entries.values()))
                     self.complete(topic, feed, run, now)
                     if self.patience is not None:
@@ -131,7 +131,7 @@ class Delivery:
             return False
         if feed.payloads.count >= self.config.buffer_max:
             return self._has_room(feed, out)
-        feed.payloads.put(publisher, request, (event,))
+        feed.payloads.put(publisher, request, event)
         if "ask" not in self.timers.running and feed.live:
             self.timers.set("ask", Micros(now + self.config.ask_us), out)
         return feed.awaited == (publisher, request)
@@ -145,7 +145,7 @@ class Delivery:
                 for i, event in enumerate(events)
             ]
             return any(awaited)
-        feed.payloads.put(publisher, request, events)
+        feed.payloads.put_row(publisher, request, events)
         if "ask" not in self.timers.running and feed.live:
             self.timers.set("ask", Micros(now + self.config.ask_us), out)
         return feed.awaited is not None and feed.awaited in feed.payloads

@@ -1,10 +1,13 @@
 """Payloads that wait for their numbers.
 
 They come in rows of consecutive requests and leave in runs, so both cost by the row: a row is kept as it came, and cut
-where a run ends inside it. Whatever is not in line (a repetition, a hole that is filled late) is kept event by event.
+where a run ends inside it. What comes one by one, or not in line (a repetition, a hole that is filled late), is kept
+event by event, and leaves in runs all the same.
 """
 
 from bisect import bisect_right
+from contextlib import suppress
+from operator import itemgetter
 
 from unisono.model.event import Event, Events
 from unisono.model.ids import Address
@@ -15,67 +18,104 @@ GONE_MIN = 64
 
 
 class _Line:
-    """What waits of one publisher: rows in order of their requests, which do not overlap."""
+    """What waits of one publisher: rows in order of their requests, and events that came alone; none comes twice."""
 
-    __slots__ = ("begin", "end", "firsts", "rows")
+    __slots__ = ("_firsts", "begin", "end", "rows", "singles")
 
     def __init__(self) -> None:
-        self.firsts: list[int] = []
+        self._firsts: list[int] = []
         self.rows: list[Events] = []
         self.begin = 0  # rows before this one have left
-        self.end = 0  # the request behind the last row
+        self.singles: dict[int, Event] = {}  # in the order in which they came
+        self.end = 0  # the request behind the last
 
-    def put(self, request: int, events: Events) -> int:
-        """Keeps what is not here yet; tells how many those are."""
-        count = len(events)
+    @property
+    def first(self) -> int:
+        """The lowest request of a line that is not empty."""
+        return min([*self._firsts[self.begin : self.begin + 1], *self.singles])
+
+    def __contains__(self, request: int) -> bool:
+        return request in self.singles or self._find(request) >= 0
+
+    def put(self, request: int, event: Event) -> int:
+        """Keeps it unless it is here; tells how many are new."""
         if request >= self.end:
-            self.firsts.append(request)
-            self.rows.append(events)
-            self.end = request + count
-            return count
-        new = 0
-        for at in range(count):
-            if self.find(request + at) < 0:
-                index = bisect_right(self.firsts, request + at, self.begin)
-                self._insert(index, request + at, events[at : at + 1])
-                new += 1
-        self.end = max(self.end, request + count)
-        return new
+            self.end = request + 1
+        elif request in self.singles or (self.begin < len(self.rows) and self._find(request) >= 0):
+            return 0
+        self.singles[request] = event
+        return 1
 
-    def find(self, request: int) -> int:
+    def put_row(self, request: int, events: Events) -> int:
+        """The same for a row."""
+        end, index = request + len(events), len(self.rows)
+        if request < self.end:
+            index = bisect_right(self._firsts, request, self.begin)
+            if self._overlaps(index, request, end):
+                return sum([self.put(request + at, event) for at, event in enumerate(events)])
+        self._insert(index, request, events)
+        self.end = max(self.end, end)
+        return len(events)
+
+    def _overlaps(self, index: int, request: int, end: int) -> bool:
+        """Whether something is here already of a row that would be inserted there."""
+        if index > self.begin and request < self._firsts[index - 1] + len(self.rows[index - 1]):
+            return True
+        if index < len(self._firsts) and self._firsts[index] < end:
+            return True
+        return bool(self.singles) and any(one in self.singles for one in range(request, end))
+
+    def _find(self, request: int) -> int:
         """Which row it is in, or -1."""
-        index = bisect_right(self.firsts, request, self.begin) - 1
-        return index if index >= self.begin and request < self.firsts[index] + len(self.rows[index]) else -1
+        index = bisect_right(self._firsts, request, self.begin) - 1
+        return index if index >= self.begin and request < self._firsts[index] + len(self.rows[index]) else -1
 
     def take(self, request: int, count: int) -> Events:
-        index = self.find(request)
+        singles = self.singles
+        event = singles.pop(request, None)
+        if event is None:
+            return self._take_row(request, count)
+        if count == 1 or request + 1 not in singles:
+            return (event,)
+        events = [event]
+        with suppress(KeyError):  # of the first that is missing: those before it are in the list
+            events.extend(map(singles.pop, range(request + 1, request + count)))
+        return tuple(events)
+
+    def _take_row(self, request: int, count: int) -> Events:
+        index = self._find(request)
         if index < 0:
             return ()
-        row, at = self.rows[index], request - self.firsts[index]
+        row, at = self.rows[index], request - self._firsts[index]
         if at == 0 and count >= len(row):
             self._remove(index)
             return row
         rest = row[at + count :]
         if at == 0:
-            self.firsts[index], self.rows[index] = request + count, rest
+            self._firsts[index], self.rows[index] = request + count, rest
         else:
             self.rows[index] = row[:at]
             if rest:
                 self._insert(index + 1, request + count, rest)
         return row[at : at + count]
 
+    def all(self) -> list[tuple[int, Event]]:
+        rows = zip(self._firsts[self.begin :], self.rows[self.begin :])
+        waiting = [(request, event) for first, row in rows for request, event in enumerate(row, first)]
+        return sorted([*waiting, *self.singles.items()], key=itemgetter(0))
+
     def _insert(self, index: int, request: int, events: Events) -> None:
-        self.firsts.insert(index, request)
+        self._firsts.insert(index, request)
         self.rows.insert(index, events)
 
     def _remove(self, index: int) -> None:
         if index != self.begin:
-            del self.firsts[index], self.rows[index]
+            del self._firsts[index], self.rows[index]
             return
         self.rows[index] = ()
         self.begin += 1
         if self.begin >= GONE_MIN and 2 * self.begin >= len(self.rows):
-            del self.firsts[: self.begin], self.rows[: self.begin]
+            del self._firsts[: self.begin], self.rows[: self.begin]
             self.begin = 0
 
 
@@ -94,41 +134,42 @@ class Held:
 
     def __contains__(self, key: tuple[Address, int]) -> bool:
         line = self._lines.get(key[0])
-        return line is not None and line.find(key[1]) >= 0
+        return line is not None and key[1] in line
 
-    def put(self, publisher: Address, request: int, events: Events) -> None:
+    def put(self, publisher: Address, request: int, event: Event) -> None:
+        line = self._lines.get(publisher)
+        if line is None:
+            line = self._lines[publisher] = _Line()
+        self.count += line.put(request, event)
+
+    def put_row(self, publisher: Address, request: int, events: Events) -> None:
         """Keeps the events of consecutive requests, the first of which is `request`."""
         line = self._lines.get(publisher)
         if line is None:
             line = self._lines[publisher] = _Line()
-        self.count += line.put(request, events)
+        self.count += line.put_row(request, events)
 
     def take(self, publisher: Address, request: int, count: int) -> Events:
-        """Takes out the events of up to `count` consecutive requests: those that came in one row."""
+        """Takes out events of consecutive requests from this one on, at most so many; a row ends where it ended."""
         line = self._lines.get(publisher)
         if line is None:
             return ()
         events = line.take(request, count)
         self.count -= len(events)
-        if line.begin == len(line.rows):
+        if not line.singles and line.begin == len(line.rows):
             del self._lines[publisher]
         return events
 
     def take_all(self) -> list[tuple[Address, int, Event]]:
         """Takes out everything, each publisher's in its order."""
         lines, self._lines, self.count = self._lines, {}, 0
-        return [
-            (publisher, request, event)
-            for publisher, line in lines.items()
-            for first, row in zip(line.firsts[line.begin :], line.rows[line.begin :])
-            for request, event in enumerate(row, first)
-        ]
+        return [(publisher, request, event) for publisher, line in lines.items() for request, event in line.all()]
 
     def look(self, now: Micros) -> None:
         """Notes which payload of every publisher has waited longest."""
         before, self._first = self._first, {}
         for publisher, line in self._lines.items():
-            request, known = line.firsts[line.begin], before.get(publisher)
+            request, known = line.first, before.get(publisher)
             if known is None or known[0] != request:
                 known = (request, line.end - 1, now)
             self._first[publisher] = known
@@ -144,5 +185,6 @@ class Held:
     def drop(self, publisher: Address) -> None:
         """Forgets the payload of this publisher that has waited longest, and what had come after it by then."""
         _, last, _ = self._first.pop(publisher)
-        while (line := self._lines.get(publisher)) is not None and (first := line.firsts[line.begin]) <= last:
-            self.take(publisher, first, last + 1 - first)
+        for request, _ in self._lines[publisher].all():
+            if request <= last:
+                self.take(publisher, request, 1)
