@@ -255,12 +255,15 @@ def test_a_reliable_stream_that_is_read_in_large_batches_goes_on_when_its_buffer
             await publisher.send_all(range(200))
             while not stream._pausing:
                 await asyncio.sleep(0.01)
+            rest = asyncio.create_task(publisher.send_all(range(200, 400)))  # what came before the pause is here
             found: list[object] = []
-            async for batch in stream.batches():
-                found += [event.data for event in batch]
-                if len(found) == 200:
-                    break
-            assert found == list(range(200))
+            async with asyncio.timeout(60):
+                async for batch in stream.batches():
+                    found += [event.data for event in batch]
+                    if len(found) == 400:
+                        break
+            assert found == list(range(400))
+            await rest
 
     play(tmp_path, story)
 
