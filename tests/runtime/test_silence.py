@@ -111,3 +111,25 @@ def test_a_topic_whose_home_is_away_is_not_born_and_says_so(tmp_path: Path) -> N
                 await session.publisher("trades")
 
     asyncio.run(run())
+
+
+def test_a_pattern_does_not_wait_for_a_node_that_is_away_and_follows_its_topics_later(tmp_path: Path) -> None:
+    async def run() -> None:
+        deployment = star()
+        async with (
+            asyncio.timeout(120),
+            Node(deployment, "hub", tmp_path, FAST),
+            Node(deployment, "west", tmp_path, FAST),
+            unisono.connect(deployment, timeout=60) as session,
+        ):
+            await session.publish("quotes", 1)
+            have_patience(session, 3600)
+            async with session.subscribe("*") as stream:
+                assert list(stream.topics) == ["quotes"]
+                async with Node(deployment, "east", tmp_path, FAST):
+                    while "trades" not in stream.bases:
+                        await asyncio.sleep(0.01)
+                    await session.publish("trades", 2)
+                    assert [event.data for event in await take(stream, 1)] == [2]
+
+    asyncio.run(run())

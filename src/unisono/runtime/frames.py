@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._congested = False
-        self._flush()
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -211,14 +211,14 @@ class Connection(asyncio.Protocol):
         self._out.append(letter)
         if not self._flush_asked:
             self._flush_asked = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
     def close(self, error: UnisonoError | None = None) -> None:
         if self.error is None:
             self.error = error
         if self._transport is not None and not self._transport.is_closing():
             if error is None:
-                self._flush()
+                self.flush()
                 self._transport.close()
             else:
                 self._transport.abort()
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(self._config.heartbeat_s, self._beat)
-        self._flush()
+        self.flush()
 
     def _introduction_is_due(self) -> None:
         self.close(PeerError(f"no hello within {self._config.hello_s} s"))
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
         self._wrote = False
         self._timer = self._loop.call_later(self._config.heartbeat_s, self._beat)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._flush_asked = False
         if not self._out or self.peer is None or self._transport is None or self._transport.is_closing():
             return

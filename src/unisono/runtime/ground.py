@@ -105,6 +105,11 @@ class Ground:
         else:
             self._items.append(to_item(name, message, control))
 
+    @property
+    def has_items(self) -> bool:
+        """Whether something was broadcast and not published yet."""
+        return bool(self._items)
+
     def end_turn(self) -> None:
         if not self._items:
             return

@@ -139,6 +139,12 @@ class Links:
         else:
             route.post(message)
 
+    def flush(self, to: Address) -> None:
+        """What was sent there leaves now, not at the end of the loop turn."""
+        route = self._routes.get(to)
+        if isinstance(route, Connection):
+            route.flush()
+
     async def close(self) -> None:
         self._closing = True
         for task in self._dialing.values():

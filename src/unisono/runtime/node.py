@@ -147,6 +147,7 @@ class Node:
             client_context(deployment.security, base),
         )
         self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self._letters: list[tuple[Address, Any]] = []  # of this turn
         self._bundle = Bundle(self.ground.broadcast, self._broadcasts_done)
 
     # life
@@ -390,7 +391,7 @@ class Node:
     # the outside of the machine
 
     def send(self, to: Address, message: Any) -> None:
-        self.links.send(to, message)
+        self._letters.append((to, message))
 
     def broadcast(self, effect: Broadcast) -> None:
         if self._journal is not None and self.config.journal == "all":
@@ -433,6 +434,10 @@ class Node:
     def end_turn(self) -> None:
         self._bundle.end_turn()
         self.ground.end_turn()
+        # Behind what subscribers wait for: whoever published has more time.
+        letters, self._letters = self._letters, []
+        for to, message in letters:
+            self.links.send(to, message)
         if self._journal is not None:
             self._journal.flush()
 

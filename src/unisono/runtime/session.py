@@ -233,11 +233,24 @@ class Session(Client):
             for node in sequencers(self.deployment):
                 answers.setdefault(node, loop.create_future())
                 self.links.send(node, edge.Watch(self.address, pattern))
-            await asyncio.wait(answers.values(), timeout=self.config.open_s)
-            for answer in answers.values():
+            await self._watched(answers)
+            for node, answer in list(answers.items()):
                 if answer.done():
                     found.update(dict.fromkeys(answer.result()))
+                else:
+                    del answers[node]  # what it says when it is back is news to the streams
         return list(found)
+
+    async def _watched(self, answers: "dict[Address, asyncio.Future[tuple[str, ...]]]") -> None:
+        """Returns when all have answered who are there; a new session gives them time to be connected."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        while waiting := {node: answer for node, answer in answers.items() if not answer.done()}:
+            waited = loop.time() - begin
+            is_anybody_there = waited < 4 * self.config.ask_again_s or any(map(self.links.is_up, waiting))
+            if waited >= self.config.open_s or not is_anybody_there:
+                return
+            await asyncio.wait(waiting.values(), timeout=self.config.ask_again_s)
 
     async def keep_position(self, name: str, position: str) -> None:
         if self.config.state is None:
@@ -407,11 +420,14 @@ class _Port:
 
     def end_turn(self) -> None:
         session = self._session
-        session.ground.end_turn()
         if self._creates:
             creates, self._creates = self._creates, {}
             for home, items in creates.items():
                 session.links.send(home, Creates(self.address, tuple(as_runs(tuple(items))), self._waits))
+                session.links.flush(home)
+        if session.ground.has_items:
+            # What is asked of a home has the longest way before it: it leaves, then the payloads are written.
+            asyncio.get_running_loop().call_soon(session.ground.end_turn)
         session.flush_journal()
         if self._stream is not None:
             self._stream.end_turn()

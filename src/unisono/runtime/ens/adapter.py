@@ -175,7 +175,7 @@ class Ens(Protocol):
         ...
 
     def publish(self, items: Sequence[Parcel]) -> None:
-        """Takes all items or raises FullError; they leave together at the end of the loop turn."""
+        """Takes all items or raises FullError; they leave together, at the latest at the end of the loop turn."""
         ...
 
     async def room(self) -> None:

@@ -49,7 +49,6 @@ class NatsEns:
         self._unsent: list[Parcel] = []  # the youngest part of the outbox
         self._unasked = 0  # items behind the last ping
         self._asked: asyncio.Future[None] | None = None  # the ping under way; there is one at a time
-        self._flush_asked = False
         self._sids: dict[tuple[str, bool], bytes] = {}
         self._channels: dict[bytes, tuple[str, bool]] = {}  # by sid
         self._denied: dict[str, str] = {}  # subjects we may not subscribe to
@@ -71,9 +70,7 @@ class NatsEns:
     def publish(self, items: Sequence[Parcel]) -> None:
         self._outbox.put(items)
         self._unsent += items
-        if not self._flush_asked:
-            self._flush_asked = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._flush()
 
     async def room(self) -> None:
         await self._outbox.room()
@@ -135,14 +132,13 @@ class NatsEns:
         self._outbox.close("this connection is closed")
 
     def _flush(self) -> None:
-        self._flush_asked = False
         wire = self._client.wire
         if wire is not None and self._unsent:
             items, self._unsent = self._unsent, []
             wire.send(encode(items))
             self._unasked += count_items(items)
             self._ask(wire)
-            wire.flush()  # this is the end of the loop turn in which they were published
+            wire.flush()
 
     def _ask(self, wire: NatsWire) -> None:
         """The answer to a ping is for everything sent before it, so those of a busy time share one."""
