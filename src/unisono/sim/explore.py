@@ -62,15 +62,47 @@ class Answer(NamedTuple):
     """To the ENS: what, the topic, and the message that comes of it."""
 
 
-_InPython: Any = pickle._Pickler  # the module's own pickler in Python: the compiled one cannot be told what to share
+class _Pickler(pickle.Pickler):
+    """What cannot change is told by its number, so equal machines give equal bytes whichever of it they share; what can
+    change stays shared as it is."""
+
+    def __init__(self, file: io.BytesIO, number: Callable[[Any], int]) -> None:
+        super().__init__(file, protocol=5)
+        self._number = number
+
+    def persistent_id(self, obj: Any) -> int | None:
+        kind = type(obj)
+        if kind is str or kind is tuple or (issubclass(kind, Struct) and kind.__struct_config__.frozen):
+            try:
+                return self._number(obj)
+            except TypeError:  # something in it can change
+                return None
+        return None
 
 
-class _Pickler(_InPython):  # type: ignore[misc]
-    """Equal values give equal bytes, whether or not they share what cannot change; what can change stays shared."""
+class _Unpickler(pickle.Unpickler):
+    """The other way round."""
 
-    def memoize(self, obj: Any) -> None:
-        if not isinstance(obj, str | bytes | tuple) and not (isinstance(obj, Struct) and obj.__struct_config__.frozen):
-            super().memoize(obj)
+    def __init__(self, frozen: bytes, values: list[Any]) -> None:
+        super().__init__(io.BytesIO(frozen))
+        self._values = values
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._values[pid]
+
+
+class _Numbers:
+    """Values that can be hashed, each with a number."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._known: dict[Any, int] = {}
+
+    def number(self, value: Any) -> int:
+        number = self._known.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
 
 
 class Memory:
@@ -78,34 +110,24 @@ class Memory:
 
     def __init__(self, names: Sequence[str], fifo: Callable[[str, str], bool]) -> None:
         self.names = list(names)
-        self.noted: list[Any] = [()]
-        self._numbers: dict[Any, int] = {(): 0}
-        self._frozen: dict[bytes, int] = {}
+        self._numbers, self._inside = _Numbers(), _Numbers()
+        self.noted = self._numbers.values
+        self.number = self._numbers.number
+        self.number(())
         self._fifo = fifo
         self._in_order: dict[int, bool] = {}
         self._answers: dict[tuple[int, int, int], Answer | InvariantError] = {}
         self._puts: dict[tuple[int, int, int], int] = {}
         self._moves: dict[int, tuple[Move, ...]] = {}
 
-    def number(self, value: Any) -> int:
-        """The number of something that can be hashed."""
-        number = self._numbers.setdefault(value, len(self.noted))
-        if number == len(self.noted):
-            self.noted.append(value)
-        return number
-
     def freeze(self, value: Any) -> int:
         """The number of a message or a machine."""
-        quickly = pickle.dumps(value, protocol=5)  # what gives these bytes again needs no look in Python
-        number = self._frozen.get(quickly)
-        if number is None:
-            buffer = io.BytesIO()
-            _Pickler(buffer, protocol=5).dump(value)
-            number = self._frozen[quickly] = self.number(buffer.getvalue())
-        return number
+        buffer = io.BytesIO()
+        _Pickler(buffer, self._inside.number).dump(value)
+        return self.number(buffer.getvalue())
 
     def thaw(self, number: int) -> Any:
-        return pickle.loads(self.noted[number])
+        return _Unpickler(self.noted[number], self._inside.values).load()
 
     def host(self, name: str) -> int:
         return self.names.index(name)
