@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from unisono.cli.plan import plan
-from unisono.errors import MisuseError
+from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import dump_deployment, load_deployment, parse_deployment
 from unisono.model.region import LatencyTable, public_cloud
+from unisono.planning.files import read_rates
 from unisono.planning.placement import Demand, Interest, Tree, place, place_randomly, stars, to_deployment
 
 TRIANGLE = LatencyTable(("a", "b", "c"), ((0, 10, 40), (10, 0, 30), (40, 30, 0)))
@@ -63,6 +64,13 @@ def test_the_plan_is_a_deployment_that_can_be_read_back() -> None:
 def test_an_unknown_region_is_named() -> None:
     with pytest.raises(MisuseError, match="'mars'"):
         place(Demand(two_of("mars", "x"), {"x": {"a": 1.0}}), TRIANGLE)
+
+
+@pytest.mark.parametrize("rate", ["many", "-5", "nan", "inf"])
+def test_a_rate_that_is_none_is_named(rate: str, tmp_path: Path) -> None:
+    (tmp_path / "rates.csv").write_text(f"topic,region,rate\nt,eu,1\nu,eu,{rate}\n")
+    with pytest.raises(FormatError, match=f"rates.csv: the rate of u in eu is '{rate}', not a number from 0"):
+        read_rates(tmp_path / "rates.csv")
 
 
 def test_the_command_writes_a_deployment_file(tmp_path: Path) -> None:

@@ -24,5 +24,9 @@ def spark() -> Iterator[SparkSession]:
     except MisuseError as error:
         pytest.skip(str(error))
     session.sparkContext.setLogLevel("ERROR")
+    # Jobs of a few rows: to compile a plan costs more than to interpret it, and there is nothing to adapt to.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
     yield session
     session.stop()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
@@ -203,6 +204,12 @@ def test_one_use_of_a_frame_does_not_narrow_another(spark: SparkSession, archive
         assert (low.unionAll(high).count(), frame.count()) == (10 + 10, 100)
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_no_filter_is_pushed_into_the_reader(archive: Shelf) -> None:
+    """Decision 15. A reader with a `pushFilters` of its own is refused by sessions that do not allow it, besides."""
+    found = BatchReader(Options({"path": archive.location}), ROWS)
+    assert found.pushFilters.__func__ is DataSourceReader.pushFilters
 
 
 def test_a_batch_reads_the_range_that_options_name(either: Shelf) -> None:

@@ -1,6 +1,7 @@
 """Reading rows from files made elsewhere: CSV, JSONL or Parquet, with the columns that a plan needs."""
 
 import csv
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +46,9 @@ def read_rates(path: Path) -> dict[str, dict[str, float]]:
         try:
             rate = float(text)
         except ValueError:
-            raise FormatError(str(path), f"the rate of {topic} in {region} is {text!r}, not a number") from None
+            rate = math.nan
+        if not 0 <= rate < math.inf:  # not a number is neither
+            raise FormatError(str(path), f"the rate of {topic} in {region} is {text!r}, not a number from 0")
         own = rates.setdefault(topic, {})
         own[region] = own.get(region, 0.0) + rate
     return rates
