@@ -196,7 +196,7 @@ def test_spark_reads_the_archive_without_registration(spark: SparkSession, archi
 
 
 def test_one_use_of_a_frame_does_not_narrow_another(spark: SparkSession, archive: Shelf) -> None:
-    """Decision 15: also where filters may be pushed down, and a frame is used twice in one plan."""
+    """Decision 17: also where filters may be pushed down, and a frame is used twice in one plan."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = spark.read.format("unisono").load(archive.location)
@@ -207,7 +207,7 @@ def test_one_use_of_a_frame_does_not_narrow_another(spark: SparkSession, archive
 
 
 def test_no_filter_is_pushed_into_the_reader(archive: Shelf) -> None:
-    """Decision 15. A reader with a `pushFilters` of its own is refused by sessions that do not allow it, besides."""
+    """Decision 17. A reader with a `pushFilters` of its own is refused by sessions that do not allow it, besides."""
     found = BatchReader(Options({"path": archive.location}), ROWS)
     assert found.pushFilters.__func__ is DataSourceReader.pushFilters
 
