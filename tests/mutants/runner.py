@@ -101,7 +101,7 @@ def run(mutant: Mutant) -> tuple[bool, str]:
         return False, "stale: " + "; ".join(problems)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch)
-        for part in ("src", "tests", "pyproject.toml"):
+        for part in ("src", "tests", "examples", "pyproject.toml"):
             source, skip = ROOT / part, shutil.ignore_patterns("__pycache__", "*.egg-info")
             shutil.copytree(source, copy / part, ignore=skip) if source.is_dir() else shutil.copy(source, copy / part)
         for edit in mutant.all_edits():
