@@ -219,9 +219,14 @@ def test_at_the_bound_publishers_are_refused_and_links_still_read() -> None:
         broker.handle(message, Micros(0))
     # P has announced nothing and wants everything: x climbs, and waits if something may come from above
     up = Address("P")
-    for message in (Ok(up, "A", "p/1"), Open(up), Adv(up, "q/1", "q", parse("true")), Sub(up, "t", "t", parse("true"))):
+    for message in (
+        Ok(up, "A", "p/1", 1),
+        Open(up),
+        Adv(up, "q/1", "q", parse("true")),
+        Sub(up, "t", "t", parse("true")),
+    ):
         broker.handle(message, Micros(0))
-    broker.handle(Ok(up, "S", "c/1"), Micros(0))
+    broker.handle(Ok(up, "S", "c/1", 1), Micros(0))
     outcomes = []
     for i in range(1, 5):
         sent = broker.handle(Pub(Address("p"), Event("p", i, "t")), Micros(0))
@@ -264,3 +269,62 @@ def test_what_only_a_parent_may_say_is_refused_from_others() -> None:
     assert lower.pending == [event.id]
     net.settle()
     assert net.order("s") == ["x:1"]
+
+
+def test_an_old_confirmation_does_not_confirm_a_subscription_made_again_under_its_name() -> None:
+    """T8 with a subscription that ends and begins again: B1 has confirmed the first and does not know the second."""
+    net = Net([-1, 0])
+    net.advertise("x", 1, span(1, 2))
+    net.advertise("y", 0, span(2))
+    net.settle()
+    net.subscribe("s", 1, span(1, 2))
+    net.subscribe("u", 0, span(1))
+    net.settle()
+    net.subscribe("t", 0, span(1, 2))
+    net.unsubscribe("t")
+    net.read(0, 1)
+    net.subscribe("t", 0, span(1, 2))
+    net.publish("x", x=1)  # B1 emits it to s at once
+    net.read(1, 0, 1)
+    assert "t" not in net.active
+    net.publish("y", x=2)
+    net.settle()
+    assert net.order("t") == ["y:1"]
+    assert "t" in net.active
+    assert net.problems() == []
+
+
+def test_an_old_confirmation_does_not_confirm_an_advertisement_that_has_come_back() -> None:
+    """T9 with a publisher behind a link that is lost and heals: B1 has confirmed its first way, and forgotten it."""
+    net = Net([-1, 0, 0])
+    net.advertise("x", 1, span(1))
+    net.advertise("y", 0, span(2))
+    net.settle()
+    net.subscribe("s", 1, span(1, 2))
+    net.subscribe("t", 0, span(1))
+    net.settle()
+    net.advertise("z", 2, span(1))
+    net.read(2, 0)
+    net.read(0, 1)  # B1's confirmation is under way
+    net.cut(net.names[2], DICE)
+    net.read(0, 2)
+    net.read(2, 0)
+    net.read(0, 1)  # B1 hears that z is lost
+    net.link(net.names[2], net.names[0])
+    net.publish("x", x=1)  # B1 emits it to s at once
+    for _ in range(6):
+        net.read(2, 0)
+        net.read(0, 2)
+        if net.channels[net.names[1], net.names[0]]:
+            net.read(1, 0, 1)  # what B1 said before
+            break
+    for _ in range(6):
+        net.read(2, 0)
+        net.read(0, 2)
+    net.publish("z", x=1)
+    for _ in range(3):
+        net.read(2, 0)
+    net.settle()
+    assert net.order("s")[0] == "x:1"
+    assert [name for name in net.order("t") if name in net.order("s")] == net.order("s")
+    assert net.problems(complete=False) == []

@@ -157,7 +157,7 @@ def test_a_hostile_client_hurts_nobody_but_itself() -> None:
                 Pub(me, _event(str(me), 2)),
                 Pub(me, _event(str(me), 1)),
                 Pub(me, _event("somebody", 1)),
-                Ok(me, "S", f"{victim}/1"),
+                Ok(me, "S", f"{victim}/1", 1),
                 Open(me),
             ):
                 hostile.links.send(b0, message)

@@ -341,20 +341,26 @@ class Broker:
             self._later_ads.setdefault(ad, []).append(message)
             return
         self._tables.add_ad(ad, hop, message.publisher, message.filter)
-        missing: dict[Address, None] = {}
+        missing: dict[Address, int] = {}
         for peer, link in self._links.items():
             if peer != source:
-                self._send(peer, Adv(self._me, ad, message.publisher, message.filter))
+                turn = self._announce(peer, link, ad)
                 # Towards a link that is still joining, saying Open waits for the confirmation instead of us.
                 if link.said_open:
-                    missing[peer] = None
+                    missing[peer] = turn
                 else:
-                    link.announced[ad] = None
+                    link.announced[ad] = turn
         if is_broker and self._links[source].is_open:
             self._tell_of(source, self._links[source].forwarding.take(self._tables, self._tables.subs))
         elif not is_broker:
             self._publishers.setdefault(hop, Publisher()).opening[ad] = None
-        self._shake(("A", ad), Handshake(missing), now)
+        self._shake(("A", ad), Handshake(missing, message.turn), now)
+
+    def _announce(self, peer: Address, link: Link, name: str) -> int:
+        link.turns += 1
+        ad = self._tables.ads[name]
+        self._send(peer, Adv(self._me, name, ad.publisher, ad.filter, link.turns))
+        return link.turns
 
     def _on_unadv(self, source: Address, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
         hop = source if source in self._links else f"pub:{source}"
@@ -376,7 +382,7 @@ class Broker:
     def _withdraw(self, hop: Hop, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
         """Forgets advertisements once all that pends now is done: else a withdrawal overtakes a held publication."""
         self._withdrawals += 1
-        self._shake(("U", str(self._withdrawals)), Handshake({}, ads, lost, hop), now)
+        self._shake(("U", str(self._withdrawals)), Handshake({}, 0, ads, lost, hop), now)
 
     def _being_withdrawn(self) -> dict[str, None]:
         return {ad: None for handshake in self._handshakes.values() for ad in handshake.ads}
@@ -440,22 +446,23 @@ class Broker:
             self._later_subs.setdefault(name, []).append(message)
             return
         self._tables.add_sub(name, hop, message.client, message.filter)
-        missing: dict[Address, None] = {}
+        missing: dict[Address, int] = {}
         for peer, link in self._links.items():
             if link.is_open:
                 self._tell_of(peer, link.forwarding.take(self._tables, (name,)))
                 if link.forwarding.awaits(name):
-                    missing[peer] = None
+                    missing[peer] = 0  # `confirm` knows the turn
                     if not is_broker:
                         self._inactive[name, peer] = None
-        self._shake(("S", name), Handshake(missing), now)
+        self._shake(("S", name), Handshake(missing, message.turn), now)
         if not is_broker and not missing:
             self._send(source, Active(name))
 
     def _tell_of(self, peer: Address, names: list[str]) -> None:
+        forwarding = self._links[peer].forwarding
         for name in names:
             sub = self._tables.subs[name]
-            self._send(peer, Sub(self._me, name, sub.client, sub.filter))
+            self._send(peer, Sub(self._me, name, sub.client, sub.filter, forwarding.turn(name)))
 
     def _on_unsub(self, source: Address, name: str, now: Micros) -> None:
         hop = source if source in self._links else f"sub:{source}"
@@ -488,15 +495,14 @@ class Broker:
         link = self._links.get(source)
         if link is None:
             return
-        if message.kind == "A" and message.key in link.announced:
+        if message.kind == "S":
+            for name in link.forwarding.confirm(message.key, message.turn):
+                self._confirmed(name, source, now)
+        elif link.announced.get(message.key) == message.turn:
             del link.announced[message.key]
             self._maybe_open(source, now)
-            return
-        if message.kind == "S":
-            for name in link.forwarding.confirm(message.key):
-                self._confirmed(name, source, now)
-        elif key in self._handshakes:
-            self._handshakes[key].missing.pop(source, None)
+        elif key in self._handshakes and self._handshakes[key].missing.get(source) == message.turn:
+            del self._handshakes[key].missing[source]
             self._examine(key, now)
 
     def _confirmed(self, name: str, peer: Address, now: Micros) -> None:
@@ -530,7 +536,7 @@ class Broker:
             return
         hop = self._tables.ads[name].hop if kind == "A" else self._tables.subs[name].hop
         if hop in self._links:
-            self._send(Address(hop), Ok(self._me, "A" if kind == "A" else "S", name))
+            self._send(Address(hop), Ok(self._me, "A" if kind == "A" else "S", name, handshake.turn))
         elif kind == "A" and hop in self._publishers:
             del self._publishers[hop].opening[name]
             self._admit(hop, now)
@@ -547,10 +553,9 @@ class Broker:
         # What is being withdrawn is not announced: it would come back to its own publishers when a lost link heals
         # before its flush is done, and nothing of it can cross the new link any more.
         going = self._being_withdrawn()
-        for name, ad in self._tables.ads.items():
+        for name in self._tables.ads:
             if name not in going:
-                link.announced[name] = None
-                self._send(peer, Adv(self._me, name, ad.publisher, ad.filter))
+                link.announced[name] = self._announce(peer, link, name)
         self._maybe_open(peer, now)
 
     def _maybe_open(self, peer: Address, now: Micros) -> None:

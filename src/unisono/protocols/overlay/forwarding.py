@@ -26,11 +26,12 @@ class Change(NamedTuple):
 class Forwarding:
     """Our subscriptions as one neighbour knows them."""
 
-    __slots__ = ("_awaited", "_cover_of", "_covered_by", "_covering", "_peer", "_sent", "confirming")
+    __slots__ = ("_awaited", "_cover_of", "_covered_by", "_covering", "_peer", "_sent", "_turns", "confirming")
 
     def __init__(self, peer: Address, covering: bool) -> None:
         self._peer, self._covering = peer, covering
-        self._sent: dict[str, bool] = {}  # whether it is confirmed
+        self._sent: dict[str, int] = {}  # the turn in which it was told; 0 when it is confirmed
+        self._turns = 0
         self._cover_of: dict[str, str] = {}
         self._covered_by: dict[str, dict[str, None]] = {}
         self._awaited: dict[str, dict[str, None]] = {}  # whose confirmation -> who waits for it
@@ -44,26 +45,35 @@ class Forwarding:
             for name in [name for name in new if self._cover(tables, name)]:
                 del new[name]
             widest = [name for name in new if not _is_behind(tables, name, new)]
-            self._sent.update(dict.fromkeys(widest, False))
+            self._sent.update(dict.fromkeys(widest, self._turns))
             told = [name for name in new if name in self._sent or not self._cover(tables, name)]
         else:
             told = list(new)
-        self._sent.update(dict.fromkeys(told, False))
+        for name in told:
+            self._turns += 1
+            self._sent[name] = self._turns
         return told
+
+    def turn(self, name: str) -> int:
+        """The number under which one has just been told."""
+        return self._sent[name]
 
     def awaits(self, name: str) -> bool:
         """Whether whoever stands for it is still to be confirmed; if so, `confirm` will name it."""
         standing = self._standing(name)
-        if standing is None or self._sent[standing]:
+        if standing is None or not self._sent[standing]:
             return False
         self._awaited.setdefault(standing, {})[name] = None
         return True
 
-    def confirm(self, name: str) -> list[str]:
-        """The neighbour has confirmed one; returns who waited for that."""
-        if name not in self._sent:
+    def confirm(self, name: str, turn: int) -> list[str]:
+        """The neighbour has confirmed one; returns who waited for that.
+
+        What it says of an earlier turn is about one that has ended: it does not know the present one yet.
+        """
+        if self._sent.get(name) != turn:
             return []
-        self._sent[name] = True
+        self._sent[name] = 0
         self.confirming.pop(name, None)
         return list(self._awaited.pop(name, {}))
 
@@ -90,7 +100,7 @@ class Forwarding:
         told = self.take(tables, alone)
         if was_deaf:
             standing = [self._standing(name) for name in alone]
-            self.confirming.update({name: None for name in standing if name is not None and not self._sent[name]})
+            self.confirming.update({name: None for name in standing if name is not None and self._sent[name]})
         left = [name for name in waiting if name in tables.subs]
         return Change(told, withdrawn, [name for name in left if not self.awaits(name)])
 

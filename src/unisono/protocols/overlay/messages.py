@@ -28,11 +28,15 @@ class Said(Struct, frozen=True, tag=_tag):
 
 
 class Adv(Said, frozen=True):
-    """Whoever is named will publish only what lies in the filter; one publisher may have several."""
+    """Whoever is named will publish only what lies in the filter; one publisher may have several.
+
+    `turn` is the number of the announcement on its link, here and in `Sub`: what ends and begins again keeps its name.
+    """
 
     ad: str
     publisher: str
     filter: Filter
+    turn: int = 0
 
 
 class Unadv(Said, frozen=True):
@@ -48,6 +52,7 @@ class Sub(Said, frozen=True):
     sub: str
     client: str
     filter: Filter
+    turn: int = 0
 
 
 class Unsub(Said, frozen=True):
@@ -85,10 +90,14 @@ class Missed(Said, frozen=True):
 
 
 class Ok(Said, frozen=True):
-    """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done."""
+    """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done.
+
+    It answers the announcement of that turn, and no other of the same name.
+    """
 
     kind: Literal["A", "S"]
     key: str
+    turn: int
 
 
 class Open(Said, frozen=True):

@@ -25,11 +25,12 @@ class Counters(Struct):
 class Link:
     """A neighbour; joining until both ends have said Open, and deaf until our subscriptions are confirmed."""
 
-    __slots__ = ("announced", "forwarding", "heard_open", "said_open")
+    __slots__ = ("announced", "forwarding", "heard_open", "said_open", "turns")
 
     def __init__(self, forwarding: Forwarding) -> None:
         self.forwarding = forwarding
-        self.announced: dict[str, None] = {}
+        self.turns = 0  # advertisements announced so far
+        self.announced: dict[str, int] = {}  # not confirmed while the link was joining, each with its turn
         self.said_open = False
         self.heard_open = False
 
@@ -41,12 +42,14 @@ class Link:
 class Handshake:
     """Waits for confirmations, then for everything that was pending when the last one came (section 7.3)."""
 
-    __slots__ = ("ads", "hop", "lost", "missing", "snapshot")
+    __slots__ = ("ads", "hop", "lost", "missing", "snapshot", "turn")
 
     def __init__(
-        self, missing: dict[Address, None], ads: tuple[str, ...] = (), lost: bool = False, hop: Hop = ""
+        self, missing: dict[Address, int], turn: int = 0, ads: tuple[str, ...] = (), lost: bool = False, hop: Hop = ""
     ) -> None:
+        """`turn` is that of the announcement to be confirmed, those of `missing` are our own."""
         self.missing = missing
+        self.turn = turn
         self.snapshot: dict[str, None] | None = None
         self.ads = ads
         self.lost = lost
