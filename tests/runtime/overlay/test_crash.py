@@ -23,7 +23,7 @@ def check(directory: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-@pytest.mark.campaign  # one run in four waits for ever after the restart: not understood yet
+@pytest.mark.campaign  # real processes: seconds on a quiet machine, minutes on a loaded one
 def test_a_broker_killed_under_load_costs_no_order_and_everybody_behind_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
