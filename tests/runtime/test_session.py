@@ -15,9 +15,10 @@ import unisono.testing
 from unisono.machine import Accepted, Stalled
 from unisono.model.ids import Topic
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.runtime.notification import Notification
 from unisono.runtime.position import decode_position
 from unisono.runtime.session import Session
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.stream import Stream
 
 
 def play(story: Callable[[Session], Awaitable[None]], **options: Any) -> None:

@@ -11,7 +11,8 @@ import typer
 from unisono.errors import PeerError
 from unisono.runtime.connect import connect
 from unisono.runtime.loop import run, stop_signal
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.notification import Notification
+from unisono.runtime.stream import Stream
 
 
 def sub(

@@ -20,7 +20,8 @@ from unisono.model.deployment import Deployment
 from unisono.runtime.client import Client
 from unisono.runtime.connect import connect
 from unisono.runtime.loop import run, stop_signal
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.notification import Notification
+from unisono.runtime.stream import Stream
 
 Handler = Callable[[Notification], Awaitable[None]]
 

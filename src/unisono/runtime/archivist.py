@@ -40,10 +40,11 @@ from unisono.runtime.fetching import (
 )
 from unisono.runtime.groups import Groups, ToGroups
 from unisono.runtime.links import Links
+from unisono.runtime.notification import Notification
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.session import Session
 from unisono.runtime.shelf import Cut, Writing, answer, shelf_of
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.stream import Stream
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from unisono.model.event import Scalar
 
 if TYPE_CHECKING:
-    from unisono.runtime.stream import Notification
+    from unisono.runtime.notification import Notification
 
 
 class Latest:

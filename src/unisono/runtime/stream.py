@@ -11,8 +11,6 @@ from itertools import repeat
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from msgspec import Struct
-
 from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
 from unisono.machine import (
     CutOff,
@@ -28,7 +26,7 @@ from unisono.machine import (
     one_by_one,
 )
 from unisono.model.event import Event, EventRow, Events
-from unisono.model.ids import Address, EventId, Topic, event_id
+from unisono.model.ids import Address, Topic, event_id
 from unisono.model.interest import covers, is_pattern
 from unisono.model.journal import Record
 from unisono.model.predicate import EVERY_EVENT, Filter, flatten
@@ -37,6 +35,7 @@ from unisono.runtime.content import content_of, note_of, parse_where
 from unisono.runtime.groups import Membership
 from unisono.runtime.host import Host
 from unisono.runtime.latest import Latest
+from unisono.runtime.notification import Notification, Said
 from unisono.runtime.owner import StreamOwner
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Turn, decode_position, encode_position
@@ -44,85 +43,6 @@ from unisono.runtime.replay import ArchiveClient, Replay
 
 OnStall = Literal["wait", "tag"]
 """What a topic does whose home, or the way there, is away: hold everything back, or tell it marked as out of order."""
-
-
-class _Said(Struct, frozen=True, gc=False, eq=False):
-    """What notifications in a row have in common: events of one topic with consecutive numbers, or one notice."""
-
-    topic: str
-    first: int
-    """The number of the first event."""
-    events: Events
-    late: bool
-    turn: Turn
-    step: int
-    decode: Decode
-    gap: Gap | None = None
-    stalled: Stalled | None = None
-    cut: CutOff | None = None
-
-
-class Notification(Struct, frozen=True, gc=False, eq=False):
-    """What a subscriber is told: an event (`topic`, `data`, `position`, `late`), a `gap`, a `cut`, or `stalled`.
-
-    A `cut` names publishers that cannot be heard any more, with the number of the last event of each.
-    """
-
-    number: int
-    payload: bytes
-    _said: _Said
-
-    @property
-    def topic(self) -> str:
-        return self._said.topic
-
-    @property
-    def late(self) -> bool:
-        return self._said.late
-
-    @property
-    def gap(self) -> Gap | None:
-        return self._said.gap
-
-    @property
-    def stalled(self) -> Stalled | None:
-        return self._said.stalled
-
-    @property
-    def cut(self) -> CutOff | None:
-        return self._said.cut
-
-    @property
-    def data(self) -> Any:
-        """The payload as the subscription's type (PeerError if it is not); None for gaps and stalls."""
-        return self._said.decode(self.payload) if self._said.events else None
-
-    @property
-    def event(self) -> Event | None:
-        return self._said.events[self.number - self._said.first] if self._said.events else None
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        event = self.event
-        return dict(event.attributes) if event is not None else {}
-
-    @property
-    def id(self) -> EventId | None:
-        """Names the event for ever."""
-        event = self.event
-        return event.id if event is not None else None
-
-    @property
-    def position(self) -> str:
-        """Where the subscription stands behind this notification: give it to `commit`, or to `start=`."""
-        said = self._said
-        if not said.events or said.late:
-            return said.turn.position(said.step)
-        return said.turn.position(said.step, (said.topic, self.number))
-
-    def __repr__(self) -> str:
-        what = self.gap or self.stalled or self.cut or self.data
-        return f"Notification({self.topic} {self.number}: {what!r:.60})"
 
 
 class Stream:
@@ -412,7 +332,7 @@ class Stream:
             if self._journals:
                 self._session.note(self._delivery(event, number, late))
             shown = self.cells.get(name, name) if self.cells else name
-            said = _Said(shown, number, (event,), late, turn, len(turn.steps), self._decode)
+            said = Said(shown, number, (event,), late, turn, len(turn.steps), self._decode)
             self._push(Notification(number, event.payload, said))
             return
         session = self._session
@@ -456,7 +376,7 @@ class Stream:
                 self._count += 1
                 self._session.note(self._delivery(event, number + i, late=False))
         shown = self.cells.get(name, name) if self.cells else name
-        said = _Said(shown, number, events, False, turn, step, self._decode)
+        said = Said(shown, number, events, False, turn, step, self._decode)
         row = list(map(Notification, range(number, end), payloads, repeat(said)))
         if self._is_plain and len(self._waiting) + len(row) <= self._waiting_max:
             self._waiting.extend(row)
@@ -591,7 +511,7 @@ class Stream:
         self, shown: str, gap: Gap | None = None, stalled: Stalled | None = None, cut: CutOff | None = None
     ) -> Notification:
         number, step = gap.last if gap is not None else 0, len(self._turn.steps)
-        said = _Said(shown, number, (), False, self._turn, step, self._decode, gap, stalled, cut)
+        said = Said(shown, number, (), False, self._turn, step, self._decode, gap, stalled, cut)
         return Notification(number, b"", said)
 
     def _push(self, notification: Notification) -> None:
@@ -629,7 +549,7 @@ class Stream:
         if held is not None and held.gap is not None:
             first = held.gap.first
         whole = Gap(topic, first, last, reason, publisher)
-        said = _Said(self.cells.get(name, name), last, (), False, self._turn, 0, self._decode, whole)
+        said = Said(self.cells.get(name, name), last, (), False, self._turn, 0, self._decode, whole)
         self._dropped[publisher or name] = Notification(last, b"", said)
 
     def _note_gap(self, name: str, gap: Gap) -> None:

@@ -19,8 +19,9 @@ from unisono.model.deployment import Deployment
 from unisono.runtime.client import Client
 from unisono.runtime.connect import connect
 from unisono.runtime.loop import new_loop
+from unisono.runtime.notification import Notification
 from unisono.runtime.publish import Outcome
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.stream import Stream
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from unisono.errors import MisuseError
 from unisono.model.deployment import ArchiveSpec, Deployment, dump_deployment
 from unisono.runtime.ens.jetstream_api import ApiError
 from unisono.runtime.node import Node
+from unisono.runtime.notification import Notification
 from unisono.runtime.session import Session
-from unisono.runtime.stream import Notification
 
 
 def start_shelf(file: Path) -> subprocess.Popen[bytes]:

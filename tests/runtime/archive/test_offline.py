@@ -19,8 +19,9 @@ from unisono.model.time import Micros
 from unisono.runtime.delay import DelayProxy
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node
+from unisono.runtime.notification import Notification
 from unisono.runtime.session import Session
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.stream import Stream
 
 Keeper = Literal["broker", "archive", "nobody"]
 EVENTS = 40

@@ -21,9 +21,9 @@ from unisono.model.event import Event
 from unisono.model.ids import Topic
 from unisono.runtime.fetching import GAP, Fetched, Row
 from unisono.runtime.node import Node, NodeConfig
+from unisono.runtime.notification import Notification
 from unisono.runtime.replay import Replay
 from unisono.runtime.session import Session
-from unisono.runtime.stream import Notification
 from unisono.runtime.streamed import StreamArchive, open_stream
 from unisono.runtime.wal import LogConfig
 

@@ -11,7 +11,8 @@ import unisono
 from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment, NodeSpec, OverlaySpec, Region
 from unisono.runtime.node import Node
-from unisono.runtime.stream import Notification, Stream
+from unisono.runtime.notification import Notification
+from unisono.runtime.stream import Stream
 
 
 def chain(count: int, held_ms: float | None = None) -> Deployment:
