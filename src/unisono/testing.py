@@ -18,10 +18,10 @@ from typing import Any
 from msgspec import structs
 
 from unisono.model.time import Micros, parse_span
-from unisono.runtime.client import Client
 from unisono.runtime.connect import connect, hold_memory
 from unisono.runtime.ens.memory import HubConfig, Weather
 from unisono.runtime.node import Node
+from unisono.runtime.session import Session
 
 _numbers = count(1)
 
@@ -34,7 +34,7 @@ class World:
         """Give it to the program under test; `memory://…` works in this event loop only."""
         self._node = node
 
-    def connect(self, **options: Any) -> AbstractAsyncContextManager[Client]:
+    def connect(self, **options: Any) -> AbstractAsyncContextManager[Session]:
         """A session, as by `unisono.connect(world.url)`."""
         return connect(self.url, **options)
 

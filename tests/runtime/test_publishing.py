@@ -9,9 +9,9 @@ import pytest
 from tests.runtime.test_session import take
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Sequencing
 from unisono.protocols.sequencer.messages import Creates
-from unisono.runtime.client import SessionConfig
 from unisono.runtime.node import IN_PROCESS, Node
-from unisono.runtime.session import Session
+from unisono.runtime.sequenced import SequencedSession
+from unisono.runtime.session import SessionConfig
 
 EVENTS = 20
 
@@ -29,7 +29,7 @@ def test_events_of_one_turn_are_joined_per_topic_unless_order_is_causal(order: L
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(asyncio.timeout(120))
             node = await stack.enter_async_context(Node(deployment, "memory"))
-            session = Session(deployment, node.base, "", SessionConfig(), node.links)
+            session = SequencedSession(deployment, node.base, "", SessionConfig(), node.links)
             await session.open()
             stack.push_async_callback(session.close)
             stream = await stack.enter_async_context(session.subscribe("a", "b"))

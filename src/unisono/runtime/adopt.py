@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Self
 
 from unisono.model.deployment import Deployment
-from unisono.runtime.client import SessionConfig
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.links import Links
 from unisono.runtime.publish import Publisher
-from unisono.runtime.session import Session
+from unisono.runtime.sequenced import SequencedSession
+from unisono.runtime.session import SessionConfig
 
 
 class Adopter:
@@ -20,7 +20,7 @@ class Adopter:
 
     def __init__(self, deployment: Deployment, base: Path, token: str, links: Links, topics: tuple[str, ...]) -> None:
         self.adopted = 0
-        self._session = Session(deployment, base, token, SessionConfig(), links)
+        self._session = SequencedSession(deployment, base, token, SessionConfig(), links)
         self._session.on_foreign = self._adopt
         self._topics = topics
         self._publishers: dict[str, Publisher] = {}

@@ -17,10 +17,10 @@ from typing import Any
 
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment
-from unisono.runtime.client import Client
 from unisono.runtime.connect import connect
 from unisono.runtime.loop import run, stop_signal
 from unisono.runtime.notification import Notification
+from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 
 Handler = Callable[[Notification], Awaitable[None]]
@@ -43,7 +43,7 @@ class App:
 
         return register
 
-    async def serve(self, stop: asyncio.Event, session: Client | None = None) -> None:
+    async def serve(self, stop: asyncio.Event, session: Session | None = None) -> None:
         """Runs until `stop` is set, or a handler raises. A session of one's own is used and left open."""
         if not self._handlers:
             raise MisuseError("an app without handlers has nothing to do: use @app.on(topic)")
@@ -60,7 +60,7 @@ class App:
     async def _run(self) -> None:
         await self.serve(stop_signal())
 
-    async def _serve(self, session: Client, stop: asyncio.Event) -> None:
+    async def _serve(self, session: Session, stop: asyncio.Event) -> None:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             streams = []
             for topics, options, handler in self._handlers:

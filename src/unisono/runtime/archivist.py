@@ -23,7 +23,6 @@ from unisono.model.ids import Address
 from unisono.model.promise import Promise
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
-from unisono.runtime.client import SessionConfig
 from unisono.runtime.clock import Clock
 from unisono.runtime.fenced import FencedError
 from unisono.runtime.fetching import (
@@ -42,7 +41,8 @@ from unisono.runtime.groups import Groups, ToGroups
 from unisono.runtime.links import Links
 from unisono.runtime.notification import Notification
 from unisono.runtime.payload import payload_decoder
-from unisono.runtime.session import Session
+from unisono.runtime.sequenced import SequencedSession
+from unisono.runtime.session import SessionConfig
 from unisono.runtime.shelf import Cut, Writing, answer, shelf_of
 from unisono.runtime.stream import Stream
 
@@ -93,7 +93,7 @@ class Archivist:
         self._disk = ThreadPoolExecutor(1, "archive")
         self._reading = ThreadPoolExecutor(1, "archive reader")
         self._tasks: list[asyncio.Task[None]] = []
-        self._session: Session | None = None
+        self._session: SequencedSession | None = None
         self._stream: Stream | None = None
         self._followers: list[tuple[Follow, float]] = []
         self._asked: dict[tuple[Address, int], None] = {}
@@ -141,7 +141,7 @@ class Archivist:
     async def _hear(self) -> None:
         loop = asyncio.get_running_loop()
         known = await loop.run_in_executor(self._disk, self._known)
-        session = Session(self._deployment, self._base, self._token, SessionConfig(), self._links)
+        session = SequencedSession(self._deployment, self._base, self._token, SessionConfig(), self._links)
         session.archive = None  # we are the archive
         await session.open()
         try:

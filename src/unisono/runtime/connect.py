@@ -20,13 +20,13 @@ from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security,
 from unisono.runtime import edge
 from unisono.runtime.asking import ask_node
 from unisono.runtime.brokers import endpoint, set_hub
-from unisono.runtime.client import Client, SessionConfig
 from unisono.runtime.discovery import discover
 from unisono.runtime.ens.memory import Hub, HubConfig
 from unisono.runtime.node import IN_PROCESS, Node
 from unisono.runtime.overlay.session import OverlaySession
 from unisono.runtime.security import SYSTEM, client_context, token_of
-from unisono.runtime.session import Session
+from unisono.runtime.sequenced import SequencedSession
+from unisono.runtime.session import Session, SessionConfig
 from unisono.runtime.srv import resolve_srv
 
 
@@ -54,7 +54,7 @@ async def connect(
     state: str | Path | None = None,
     region: str | None = None,
     timeout: float = 10.0,
-) -> AsyncGenerator[Client, None]:
+) -> AsyncGenerator[Session, None]:
     """Connects to a deployment; the session of an overlay has the same methods.
 
     async with unisono.connect("unisono://127.0.0.1:7474") as session:
@@ -82,9 +82,9 @@ async def connect(
 
 def _session_of(
     where: str | Path | Deployment, deployment: Deployment, base: Path, token: str, config: SessionConfig
-) -> Client:
+) -> Session:
     if not deployment.is_overlay:
-        return Session(deployment, base, token, config)
+        return SequencedSession(deployment, base, token, config)
     asked = urlsplit(where).netloc.split(",")[0] if isinstance(where, str) and "://" in where else None
     return OverlaySession(deployment, base, token, config, near=asked)
 
@@ -145,9 +145,9 @@ async def _ask_for_deployment(
 
 
 @asynccontextmanager
-async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[Session, None]:
+async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[SequencedSession, None]:
     async with hold_memory(name) as node:
-        session = Session(node.deployment, Path(), "", config, node.links)
+        session = SequencedSession(node.deployment, Path(), "", config, node.links)
         await session.open()
         try:
             yield session

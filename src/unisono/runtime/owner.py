@@ -7,7 +7,7 @@ from unisono.model.journal import Record
 from unisono.model.time import Micros
 
 if TYPE_CHECKING:
-    from unisono.runtime.client import SessionConfig
+    from unisono.runtime.session import SessionConfig
     from unisono.runtime.stream import Stream
 
 

@@ -16,11 +16,11 @@ from typing import Any, Self, TypeVar
 
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment
-from unisono.runtime.client import Client
 from unisono.runtime.connect import connect
 from unisono.runtime.loop import new_loop
 from unisono.runtime.notification import Notification
 from unisono.runtime.publish import Outcome
+from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 
 T = TypeVar("T")
@@ -79,9 +79,9 @@ async def _within(stream: Stream, timeout: float) -> list[Notification]:
 class SyncSession:
     """A connected client without `await`. Made by `unisono.connect_sync`."""
 
-    def __init__(self, opening: AbstractAsyncContextManager[Client]) -> None:
+    def __init__(self, opening: AbstractAsyncContextManager[Session]) -> None:
         self._opening = opening
-        self._session: Client | None = None
+        self._session: Session | None = None
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="unisono", daemon=True)
 
@@ -132,7 +132,7 @@ class SyncSession:
 
         return SyncStream(self, self.wait(subscribe()))
 
-    def _open(self) -> Client:
+    def _open(self) -> Session:
         if self._session is None:
             raise MisuseError("the session is not open")
         return self._session

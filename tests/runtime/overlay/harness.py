@@ -23,8 +23,8 @@ from unisono.audit import Trace, Verdict, judge_trace
 from unisono.machine import CutOff
 from unisono.model.deployment import Deployment, Security, dump_deployment
 from unisono.model.journal import Header, Journal, Record
-from unisono.runtime.client import Client
 from unisono.runtime.publish import Publisher
+from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 
 JUDGES = ("pairwise-order", "fifo", "exactly-once", "complete")
@@ -56,7 +56,7 @@ class Listener:
         self.before_cut: dict[str, int] = {}
         self.ended: unisono.UnisonoError | None = None
 
-    async def listen(self, session: Client, ready: asyncio.Event) -> None:
+    async def listen(self, session: Session, ready: asyncio.Event) -> None:
         try:
             async with session.subscribe("trades", "quotes", where=self.where) as stream:
                 ready.set()
@@ -87,7 +87,7 @@ class Speaker:
         self._stop = False
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, session: Client) -> None:
+    async def start(self, session: Session) -> None:
         self._publishers = [await session.publisher(topic) for topic in ("trades", "quotes")]
         self._task = asyncio.create_task(self._speak(), name=f"speaker at b{self.broker}")
 
@@ -234,7 +234,7 @@ class Run:
         is_low = listener.broker < self.plan.victim
         return [name for s in self.speakers if (s.broker < self.plan.victim) != is_low for name in s.names]
 
-    async def _listen(self, group: asyncio.TaskGroup, listener: Listener, session: Client) -> "asyncio.Task[None]":
+    async def _listen(self, group: asyncio.TaskGroup, listener: Listener, session: Session) -> "asyncio.Task[None]":
         ready = asyncio.Event()
         task = group.create_task(listener.listen(session, ready), name=listener.name)
         async with asyncio.timeout(PATIENCE_S):

@@ -11,7 +11,7 @@ from tests.runtime.overlay.harness import PATIENCE_S, TOKEN, Plan, Run, start_br
 from tests.runtime.overlay.test_overlay import chain
 from unisono.audit import Trace, judge_trace
 from unisono.model.deployment import dump_deployment
-from unisono.runtime.client import Client
+from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 
 
@@ -82,7 +82,7 @@ def test_an_event_held_beyond_the_deadline_is_a_gap_and_is_never_slipped_in(tmp_
     asyncio.run(run())
 
 
-async def whole(top: Client, low: Client, above: Stream, below: Stream) -> int:
+async def whole(top: Session, low: Session, above: Stream, below: Stream) -> int:
     """Returns when both subscribers have heard both publishers, with the number of events of each."""
     number, heard = 0, {above: set[int](), below: set[int]()}
     while not all({1, 2} <= seen for seen in heard.values()):

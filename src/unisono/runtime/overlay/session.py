@@ -22,11 +22,11 @@ from unisono.protocols.sequencer.inputs import Forget
 from unisono.qos import Ground, choose
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node
-from unisono.runtime.client import Client, SessionConfig, Wish
 from unisono.runtime.frames import Hello
 from unisono.runtime.host import Host
 from unisono.runtime.overlay.role import broker_config
 from unisono.runtime.publish import Outbox
+from unisono.runtime.session import Session, SessionConfig, Wish
 from unisono.runtime.stream import Stream
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ WINDOW = 1_000
 """Publications under way per topic; whoever publishes more waits."""
 
 
-class OverlaySession(Client):
+class OverlaySession(Session):
     """A client of the brokers of an overlay."""
 
     def __init__(

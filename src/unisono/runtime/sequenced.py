@@ -1,0 +1,446 @@
+"""A client's session: one identity, a link to every sequencer node, a connection to the broker, any number of streams.
+
+A session that loses a node or the broker keeps its streams and reconnects; machines repeat what was not answered.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from unisono.errors import MisuseError, PlanError, UnisonoError
+from unisono.machine import Broadcast, Heard, Machine
+from unisono.model.deployment import Deployment, Foreign
+from unisono.model.event import Event
+from unisono.model.ids import Address, Topic
+from unisono.model.journal import Record
+from unisono.model.time import SECOND, Micros
+from unisono.protocols.content.selector import Cells, Selector
+from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
+from unisono.protocols.sequencer.client import OrderingClient
+from unisono.protocols.sequencer.inputs import Forget
+from unisono.protocols.sequencer.messages import Creates, Wanted
+from unisono.protocols.sequencer.topic import as_runs
+from unisono.qos import Ground as GroundTraits
+from unisono.qos import choose
+from unisono.runtime import edge
+from unisono.runtime.brokers import dial_node, make_ens, open_patiently
+from unisono.runtime.content import content_of
+from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
+from unisono.runtime.frames import Hello
+from unisono.runtime.grids import Grids
+from unisono.runtime.ground import Ground
+from unisono.runtime.groups import Enlisted, Membership
+from unisono.runtime.homes import archives, birthplace, home_of, sequencers
+from unisono.runtime.host import Host
+from unisono.runtime.links import Links, Sink
+from unisono.runtime.node import sequencer_config
+from unisono.runtime.position import numbers_of
+from unisono.runtime.publish import Outbox, Outcome
+from unisono.runtime.replay import ArchiveClient
+from unisono.runtime.session import Session, SessionConfig, Wish
+from unisono.runtime.stream import Stream
+from unisono.runtime.unordered import Unordered, hears_unordered
+
+logger = logging.getLogger(__name__)
+
+KEPT_RELIABLY_US = Micros(3600 * SECOND)
+"""Reliable subscriptions: how long a payload is kept that the home knows nothing of, though it answers."""
+
+
+class SequencedSession(Session):
+    """A client of sequencer nodes over a broker."""
+
+    def __init__(
+        self, deployment: Deployment, base: Path, token: str, config: SessionConfig, links: Links | None = None
+    ) -> None:
+        super().__init__(deployment, base, token, config, links)
+        self.grids = Grids(deployment)
+        self._token, self._base = token, base
+        self._homes: dict[Topic, Address] = {}
+        self._requests = 0
+        self._answers: dict[int, asyncio.Future[edge.Opened | edge.NotOpened]] = {}
+        self._streams: list[Stream] = []
+        self._stream_count = 0
+        self._ports: dict[Topic, list[_Port]] = {}
+        self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
+        self.on_foreign: Callable[[Item], None] | None = None
+        """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
+        self._foreigners = 0
+        kept = archives(deployment)
+        self.archive = ArchiveClient(self, kept[0]) if kept else None
+        """Who keeps what was delivered, if anybody does."""
+        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self._sequencing = sequencer_config(deployment)
+        self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
+        self._port = _Port(self, f"{self.address}/p", self._machine, None)
+        window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
+        still_open, grids = self._machine.publisher.count_open, self.grids
+        self._outbox = Outbox(
+            self, self._port.host, self._port.address, window, accept_s, still_open=still_open, grids=grids
+        )
+
+    # life
+
+    async def open(self) -> None:
+        ens = make_ens(self.deployment, self._base, self.ground, self._token, self.config.region)
+        self.ground.stand_on(ens)
+        self.links.attach(self.address, self)
+        for node in self.deployment.nodes:
+            if self._owns_links and ("sequencer" in node.roles or "archive" in node.roles):
+                dial_node(self.links, node)
+        await open_patiently(ens, self.config.open_s)
+        if ens.traits.strength == "stored":
+            self._outbox.confirmations_count()
+        await self._port.start()
+        self._is_open = True
+
+    async def _leave(self) -> None:
+        self._farewell(self._port.address)
+        await self._port.host.stop()
+        await asyncio.sleep(0)  # the farewells leave
+        await self.ground.close()
+        self.links.detach(self.address)
+        self.links.detach(self._port.address)
+
+    def _open_streams(self) -> list[Stream]:
+        return list(self._streams)
+
+    def _give_up(self, reason: str) -> None:
+        self._outbox.give_up(reason)
+
+    # publishing and subscribing
+
+    async def _publishing(self) -> Outbox:
+        self.check_alive()
+        return self._outbox
+
+    async def drain(self) -> None:
+        await self._outbox.drain()
+
+    def _stream(self, wish: Wish) -> Stream:
+        start, promise = wish.start, wish.promise
+        choose(promise, self._ground_traits(), start, wish.group, wish.parallel, content=wish.selects)
+        cut = [topic for topic in wish.topics if topic in self.grids]
+        replays = start != "latest" or promise.reliability == "reliable"
+        if cut and (replays or wish.group is not None or wish.name is not None):
+            raise PlanError(f"{cut[0]!r} is cut by a grid: its cells are heard live, not yet replayed or resumed")
+        if wish.name is not None and start == "latest" and (kept := self._kept_position(wish.name)) is not None:
+            start = kept
+        stream = Stream(
+            self, wish.topics, promise, numbers_of(start), wish.decode, wish.name, wish.latest_only, wish.where
+        )
+        stream.tags_stalled = wish.on_stall == "tag"
+        stream.archive = self.archive if promise.order != "fifo" else None
+        stream.starts_in_past = start != "latest" and stream.archive is not None
+        if wish.group is not None:
+            assert self.archive is not None
+            stream.membership = Membership(wish.group, self.archive, stream)
+        return stream
+
+    # for streams
+
+    def check_content(self, stream: Stream) -> None:
+        """Raises unless the stream can select by content."""
+        if stream.host is not None and not isinstance(stream.host.machine, Selector):
+            raise MisuseError("this subscription was made without where=, and can not begin to select")
+
+    async def enter_stream(self, stream: Stream) -> None:
+        self.check_alive()
+        self._stream_count += 1
+        stream.sid = Address(f"{self.address}/{self._stream_count}")
+        machine = self._stack(stream)
+        port = _Port(self, stream.sid, machine, stream)
+        stream.host = port.host
+        self._streams.append(stream)
+        await port.start()
+        try:
+            await stream.join()
+        except BaseException:
+            await stream.close()
+            raise
+
+    async def leave_stream(self, stream: Stream) -> None:
+        if stream not in self._streams or stream.host is None:
+            return
+        self._streams.remove(stream)
+        await stream.unsubscribe(*list(stream.topics))
+        await stream.host.settle()
+        self._farewell(stream.sid)
+        await stream.host.stop()
+        self.links.detach(stream.sid)
+
+    def introduce(self, stream: Stream, topic: Topic) -> None:
+        """The stream's machine learns the home of a topic, and its cells if it was asked for by name."""
+        assert stream.host is not None
+        machine, name, topics = stream.host.machine, self._names[topic], [topic]
+        if isinstance(machine, Selector):
+            if name in self.grids and name in stream.interests:
+                grid, cells = self.grids.of(name)
+                numbers = {cell: self._topics[named] for cell, named in cells.items()}
+                machine.know(topic, Cells(grid, numbers))
+                stream.cells.update((named, name) for named in cells.values())
+                topics += numbers.values()
+            machine = machine.inside
+        if isinstance(machine, OrderingClient):
+            machine.homes.update((each, self._homes[each]) for each in topics)
+
+    async def open_topics(self, names: list[str]) -> dict[str, Topic]:
+        """Numbers of topics; those that do not exist are born at their homes."""
+        missing: dict[Address, list[str]] = {}
+        for name in self.grids.with_cells(names):
+            if name not in self._topics:
+                missing.setdefault(home_of(self.deployment, name), []).append(name)
+        while missing:
+            home = next(iter(missing))
+            wanted = missing.pop(home)
+            answer = await self._open_at(home, tuple(wanted))
+            for name, topic in answer.topics:
+                self._topics[name], self._names[topic], self._homes[topic] = topic, name, home
+                self._machine.homes[topic] = home
+            for name, place in answer.elsewhere:
+                missing.setdefault(birthplace(self.deployment, name, place), []).append(name)
+            if self.archive is not None and answer.topics:
+                await self.archive.follow(tuple(name for name, _ in answer.topics))
+        return {name: self._topics[name] for name in names}
+
+    async def _open_at(self, home: Address, names: tuple[str, ...]) -> edge.Opened:
+        self._requests += 1
+        request = self._requests
+        future: asyncio.Future[edge.Opened | edge.NotOpened] = asyncio.get_running_loop().create_future()
+        self._answers[request] = future
+        question = edge.Open(self.address, request, names)
+        try:
+            answer = await self.ask(home, question, future, f"node {home}, home of {names[0]!r}, does not answer")
+        finally:
+            self._answers.pop(request, None)
+        if isinstance(answer, edge.NotOpened):
+            raise MisuseError(answer.reason)
+        opened: edge.Opened = answer
+        return opened
+
+    async def expand(self, patterns: list[str]) -> list[str]:
+        """Topics that match now; later ones reach the streams by `follow`. A node that is away is not waited for."""
+        found: dict[str, None] = {}
+        loop = asyncio.get_running_loop()
+        for pattern in patterns:
+            answers = self._patterns.setdefault(pattern, {})
+            for node in sequencers(self.deployment):
+                answers.setdefault(node, loop.create_future())
+                self.links.send(node, edge.Watch(self.address, pattern))
+            await self._watched(answers)
+            for node, answer in list(answers.items()):
+                if answer.done():
+                    found.update(dict.fromkeys(answer.result()))
+                else:
+                    del answers[node]  # what it says when it is back is news to the streams
+        return list(found)
+
+    async def _watched(self, answers: "dict[Address, asyncio.Future[tuple[str, ...]]]") -> None:
+        """Returns when all have answered who are there; a new session gives them time to be connected."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        while waiting := {node: answer for node, answer in answers.items() if not answer.done()}:
+            waited = loop.time() - begin
+            is_anybody_there = waited < 4 * self.config.ask_again_s or any(map(self.links.is_up, waiting))
+            if waited >= self.config.open_s or not is_anybody_there:
+                return
+            await asyncio.wait(waiting.values(), timeout=self.config.ask_again_s)
+
+    async def keep_position(self, name: str, position: str) -> None:
+        if self.config.state is None:
+            raise MisuseError("a named subscription keeps its position in a directory: connect(..., state=PATH)")
+        await asyncio.get_running_loop().run_in_executor(None, _write_position, self.config.state, name, position)
+
+    def _kept_position(self, name: str) -> str | None:
+        if self.config.state is None:
+            return None
+        try:
+            return (self.config.state / f"{name}.position").read_text()
+        except FileNotFoundError:
+            return None
+
+    def silence(self, name: str, patience_s: float) -> str:
+        """What to say when a topic could not be joined."""
+        home = self._homes[self._topics[name]]
+        who = f"node {home}, home of {name!r}," if not self.links.is_up(home) else f"{name!r}: its home or the broker"
+        return f"{who} did not answer within {patience_s:g} s"
+
+    def pause(self, stream: Stream) -> None:
+        self.ground.pause(stream)
+
+    def resume(self, stream: Stream) -> None:
+        self.ground.resume(stream)
+
+    # a sink for letters to the session itself
+
+    def post(self, message: Any) -> None:
+        match message:
+            case edge.Opened(request=request) | edge.NotOpened(request=request):
+                answer = self._answers.pop(request, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case edge.TopicsBorn(names=names):
+                self._follow(names)
+            case edge.Watched(node=node, pattern=pattern, names=names):
+                watched = self._patterns.get(pattern, {}).get(node)
+                if watched is not None and not watched.done():
+                    watched.set_result(names)
+                else:
+                    self._follow(names)  # asked again after a reconnect: what was born meanwhile
+            case Fetched() | Located() | Following() | NotFetched() | Enlisted():
+                if self.archive is not None:
+                    self.archive.post(message)
+            case _:
+                super().post(message)
+
+    def _follow(self, names: tuple[str, ...]) -> None:
+        for stream in list(self._streams):
+            stream.follow(names)
+
+    # the outside of machines
+
+    def make_outcome(self, outcome: Outcome) -> None:
+        """A publication of this session has its outcome."""
+        self._outbox.settle(outcome)
+
+    def _confirmed(self, count: int) -> None:
+        self._outbox.confirmed(count)
+
+    def _noticed(self, notice: EnsNotice) -> None:
+        logger.info("broker: %s", notice)
+
+    def _foreign(self, item: Item) -> None:
+        """Events of publishers that do not use unisono have no number, hence no place in the order: they are tagged."""
+        if self.on_foreign is not None:
+            self.on_foreign(item)
+            return
+        topic = self._topics.get(item.topic)
+        if topic is None or self._foreign_policy(item.topic) != "tag":
+            return
+        self._foreigners += 1
+        event = Event(f"foreign-{self.address}", self._foreigners, item.topic, item.payload)
+        for stream in self._streams:
+            if item.topic in stream.topics:
+                stream.deliver(Heard(topic, event, late=True))
+                stream.end_turn()
+
+    def _foreign_policy(self, name: str) -> Foreign:
+        for topic in self.deployment.topics:
+            if topic.name == name:
+                return topic.foreign
+        return "tag"
+
+    def _up(self, hello: Hello) -> None:
+        for address in hello.addresses:
+            for pattern in self._patterns:
+                self.links.send(address, edge.Watch(self.address, pattern))
+
+    def _down(self, hello: Hello, error: UnisonoError | None) -> None:
+        logger.info("lost node %s: %s", ", ".join(hello.addresses), error)
+
+    def _farewell(self, sid: Address) -> None:
+        for node in sequencers(self.deployment):
+            self.links.send(node, Forget(sid))
+
+    def _ground_traits(self) -> GroundTraits:
+        traits = self.ground.ens.traits
+        return GroundTraits(
+            bool(sequencers(self.deployment)),
+            self.deployment.sequencing.order == "causal",
+            traits.strength,
+            retains=self.archive is not None,
+            selects=True,
+        )
+
+    def _stack(self, stream: Stream) -> Machine:
+        inside = self._ordering(stream)
+        if stream.where.is_everything and not any(topic in self.grids for topic in stream.interests):
+            return inside
+        return Selector(inside, stream.where, content_of)
+
+    def _ordering(self, stream: Stream) -> OrderingClient | FifoMachine:
+        deadline = stream.promise.deadline_us
+        if stream.promise.order == "fifo":
+            return FifoMachine(stream.sid, FifoConfig() if deadline is None else FifoConfig(deadline_us=deadline))
+        config = structs.replace(self._sequencing, tag_stalled=stream.tags_stalled)
+        if deadline is not None:
+            ask = min(config.ask_us, Micros(max(deadline // 4, 1000)))
+            config = structs.replace(config, payload_wait_us=deadline, stall_us=deadline, ask_us=ask)
+        elif stream.promise.reliability == "reliable":
+            # Somebody keeps the payload. The archive fills a hole, so it is asked soon; a broker that keeps everything
+            # and stands still for a while has lost nothing, so it is waited for.
+            wait = Micros(10 * config.ask_us) if stream.archive is not None else config.payload_keep_us
+            config = structs.replace(config, payload_wait_us=wait, payload_keep_us=KEPT_RELIABLY_US)
+        return OrderingClient(stream.sid, {}, config)
+
+
+class _Port:
+    """The outside of one machine of a session, and its host."""
+
+    def __init__(self, session: SequencedSession, address: str, machine: Machine, stream: Stream | None) -> None:
+        self.address = Address(address)
+        self.host = Host(address, machine, self)
+        self._session, self._stream = session, stream
+        self._sink: Sink = Unordered(self.host) if hears_unordered(machine) else self.host
+        self._creates: dict[Address, list[Wanted]] = {}
+        self._waits = False
+        # A stream's machine has no outcomes and a publisher's no notices: no detour for either.
+        self.deliver: Callable[[Any], None] = session.make_outcome if stream is None else stream.deliver
+
+    async def start(self) -> None:
+        self._session.links.attach(self.address, self.host)
+        await self.host.start()
+
+    def send(self, to: Address, message: Any) -> None:
+        if type(message) is not Creates:
+            self._session.links.send(to, message)
+            return
+        # One publication, one request: those of a turn travel as one, and consecutive ones as a run.
+        self._waits = message.wait
+        self._creates.setdefault(to, []).extend(message.items)
+
+    def broadcast(self, effect: Broadcast) -> None:
+        self._session.ground.broadcast(effect.topic, effect.message, effect.control)
+
+    def join(self, topic: Topic) -> None:
+        self._session.ground.join(topic, self._sink)
+
+    def leave(self, topic: Topic) -> None:
+        self._session.ground.leave(topic, self._sink)
+
+    def refused(self, reason: str) -> None:
+        logger.debug("%s refused: %s", self.address, reason)
+        self._session.note(Record("refuse", self._session.now(), who=self.address, note=reason))
+
+    def end_turn(self) -> None:
+        session = self._session
+        if self._creates:
+            creates, self._creates = self._creates, {}
+            for home, items in creates.items():
+                session.links.send(home, Creates(self.address, tuple(as_runs(tuple(items))), self._waits))
+                session.links.flush(home)
+        if session.ground.has_items:
+            # What is asked of a home has the longest way before it: it leaves, then the payloads are written.
+            asyncio.get_running_loop().call_soon(session.ground.end_turn)
+        session.flush_journal()
+        if self._stream is not None:
+            self._stream.end_turn()
+
+    def failed(self, error: Exception) -> None:
+        self._session.fail(error)
+
+
+def _write_position(directory: Path, name: str, position: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{name}.position.tmp"
+    with temporary.open("w") as file:
+        file.write(position)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(directory / f"{name}.position")
