@@ -90,6 +90,25 @@ def overlay() -> list[str]:
     return [line(scheme, *found) for scheme, found in cells.items()]
 
 
+def covering() -> list[str]:
+    found = []
+    for row in rows_of("overlay/covering"):
+        o, is_on = row.ours, "on" if row.setting["covering"] else "off"
+        told, known = o["messages_per_subscription"], o["known_max"]
+        found.append(
+            line(
+                row.setting["widest"],
+                row.setting["detection"],
+                is_on,
+                told,
+                known,
+                o["messages_per_publication"],
+                o["hops_mean"],
+            )
+        )
+    return found
+
+
 def grid() -> list[str]:
     found = []
     for row in rows_of("content/grid"):
@@ -108,5 +127,5 @@ def test_every_experiment_is_on_the_page() -> None:
 
 def test_tables_are_the_result_files() -> None:
     page = PAGE.read_text(encoding="utf-8").splitlines()
-    wanted = [*sizes(), *table(), *one_site(), *sweep(), *change(), *overlay(), *grid()]
+    wanted = [*sizes(), *table(), *one_site(), *sweep(), *change(), *overlay(), *covering(), *grid()]
     assert [found for found in wanted if found not in page] == []
