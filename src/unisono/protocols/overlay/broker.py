@@ -13,13 +13,11 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from unisono.errors import InvariantError
-from unisono.machine import Effect, Fired, Refuse, Send, SetTimer
-from unisono.model.event import Event
+from unisono.machine import Effect, Fired
 from unisono.model.ids import Address, EventId
 from unisono.model.time import Micros
 from unisono.protocols.overlay.admission import is_own, why_not_published, why_not_routed
-from unisono.protocols.overlay.detection import Arrival, Detection, Item, Matches, closure, conflicts, must_not_overtake
+from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.events import EventLimits, flat
 from unisono.protocols.overlay.forwarding import Forwarding
 from unisono.protocols.overlay.messages import (
@@ -27,12 +25,10 @@ from unisono.protocols.overlay.messages import (
     Active,
     Adv,
     Cut,
-    Delivery,
     Denied,
     LinkDown,
     LinkUp,
     Missed,
-    Missing,
     Nack,
     NotTaken,
     Ok,
@@ -43,10 +39,10 @@ from unisono.protocols.overlay.messages import (
     Unadv,
     Unsub,
 )
-from unisono.protocols.overlay.state import Counters, Handshake, Link, Publisher
+from unisono.protocols.overlay.publications import HELD, Publications
+from unisono.protocols.overlay.state import Counters, Handshake, Link, Neighbours, Outbox, Publisher
 from unisono.protocols.overlay.tables import Hop, Tables
 
-_HELD = "held"
 _Routed = TypeVar("_Routed", Adv, Sub)
 _NOBODY = Publisher()
 """Stands for a publisher that has advertised nothing: all it says is refused."""
@@ -77,12 +73,13 @@ class Broker:
     def __init__(self, me: Address, config: BrokerConfig = BrokerConfig()) -> None:
         self._me = me
         self._config = config
-        self.counters = Counters()
-        self.parent: Address | None = None
-        self._links: dict[Address, Link] = {}
+        self._around = Neighbours()
+        self._links = self._around.links
         self._tables = Tables(config.covering)
-        self._inactive: dict[tuple[str, Address], None] = {}
-        self._pending: dict[EventId, Item] = {}
+        self._out = Outbox()
+        self._publications = Publications(
+            me, config.detection, config.held_us_max, self._tables, self._around, self._out
+        )
         self._handshakes: dict[tuple[str, str], Handshake] = {}
         self._withdrawals = 0
         self._publishers: dict[Hop, Publisher] = {}
@@ -90,22 +87,22 @@ class Broker:
         # some of which will be withdrawn themselves.
         self._later_ads: dict[str, list[Adv]] = {}
         self._later_subs: dict[str, list[Sub]] = {}
-        self._effects: list[Effect] = []
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
-        self._effects = []
+        self._out.effects = []
         match message:
             case Pub():
                 self._on_pub(message, now)
             case Ack(source=source) | Nack(source=source) | Missed(source=source) if source != self.parent:
-                self._refuse(f"only a parent says {type(message).__name__}, and {source} is not")
+                self._out.refuse(f"only a parent says {type(message).__name__}, and {source} is not")
             case Ack(event=event):
-                self._on_ack(event, now)
+                if self._publications.echoed(event, now):
+                    self._drain(now)
             case Nack(event=event, reason=reason):
-                self._drop(event, reason)
+                self._publications.drop(event, reason)
                 self._drain(now)
             case Missed(source=source, event=event, reason=reason):
-                self._tell_missed(event, reason, self._matches(event, flat(event), source))
+                self._publications.missed(event, reason, source)
             case Adv():
                 self._on_adv(message, now)
             case Unadv(source=source, ads=ads, lost=lost):
@@ -122,17 +119,26 @@ class Broker:
                 self._on_link_up(peer, is_parent, now)
             case LinkDown(peer=peer):
                 self._on_link_down(peer, now)
-            case Fired(key=key) if key == _HELD:
-                self._on_deadline(now)
+            case Fired(key=key) if key == HELD:
+                self._publications.expire(now)
+                self._drain(now)
+                self._publications.watch()
             case _:
-                self._refuse(f"{type(message).__name__} is nothing a broker understands")
-        effects, self._effects = self._effects, []
-        return effects
+                self._out.refuse(f"{type(message).__name__} is nothing a broker understands")
+        return self._out.effects
+
+    @property
+    def parent(self) -> Address | None:
+        return self._around.parent
+
+    @property
+    def counters(self) -> Counters:
+        return self._publications.counters
 
     @property
     def pending(self) -> list[EventId]:
         """Publications that wait for their echo, or behind one that does."""
-        return list(self._pending)
+        return list(self._publications.pending)
 
     @property
     def subscriptions(self) -> int:
@@ -144,9 +150,11 @@ class Broker:
         """Nothing pends, nothing is being agreed on, nobody's publications are buffered."""
         buffered = any(publisher.buffer for publisher in self._publishers.values())
         joining = any(not link.is_open or link.forwarding.confirming for link in self._links.values())
-        return not (self._pending or self._handshakes or buffered or joining or self._later_ads or self._later_subs)
+        return not (
+            self._publications.pending or self._handshakes or buffered or joining or self._later_ads or self._later_subs
+        )
 
-    # -- publications (section 6)
+    # -- publications, and what local publishers may send (section 6)
 
     def _on_pub(self, message: Pub, now: Micros) -> None:
         source, event = message.source, message.event
@@ -155,28 +163,28 @@ class Broker:
             if link.forwarding.confirming:
                 # A link just healed: what comes before our subscriptions are confirmed has no safe place here.
                 if message.echo:
-                    self._send(source, Nack(self._me, event.id, "the link is being healed"))
+                    self._out.send(source, Nack(self._me, event.id, "the link is being healed"))
                 return
-            self._pass_on(event, source, message.echo, message.barrier, now)
+            self._publications.pass_on(event, source, message.echo, message.barrier, now)
             return
         publisher = self._publishers.get(f"pub:{source}", _NOBODY)
         reason = why_not_published(source, event, publisher, self._tables, self._config.limits, self._config.buffer_max)
         if reason is not None:
-            self._send(source, NotTaken(event.id, reason))
-            self._refuse(reason)
+            self._out.send(source, NotTaken(event.id, reason))
+            self._out.refuse(reason)
             return
         publisher.last[event.publisher] = event.sequence
         publisher.buffer.append(event)
         self._admit(f"pub:{source}", now)
 
     def _deny(self, source: Address, name: str, reason: str) -> None:
-        self._send(source, Denied(name, reason))
-        self._refuse(reason)
+        self._out.send(source, Denied(name, reason))
+        self._out.refuse(reason)
 
     def _admit(self, hop: Hop, now: Micros) -> None:
         """Lets a local publisher's buffer out, in order, as far as its advertisements are open."""
         publisher = self._publishers[hop]
-        while publisher.buffer and len(self._pending) < self._config.pending_max:
+        while publisher.buffer and len(self._publications.pending) < self._config.pending_max:
             event = publisher.buffer[0]
             attributes = flat(event)
             if not any(
@@ -186,8 +194,8 @@ class Broker:
             ):
                 break
             publisher.buffer.pop(0)
-            self._send(Address(hop.removeprefix("pub:")), Taken(event.id))
-            self._pass_on(event, hop, echo=False, barrier=False, now=now)
+            self._out.send(Address(hop.removeprefix("pub:")), Taken(event.id))
+            self._publications.pass_on(event, hop, echo=False, barrier=False, now=now)
         if not publisher.buffer:
             closing = tuple(ad for ad in publisher.closing if ad not in publisher.opening)
             for ad in closing:
@@ -195,132 +203,14 @@ class Broker:
             if closing:
                 self._withdraw(hop, closing, lost=False, now=now)
 
-    def _matches(self, event: Event, attributes: dict[str, object], came_from: Hop) -> Matches:
-        found: Matches = {}
-        for name in self._tables.matching(attributes):
-            if (name, came_from) not in self._inactive:
-                found.setdefault(self._tables.subs[name].hop, []).append(name)
-        return found
-
-    def _pass_on(self, event: Event, came_from: Hop, echo: bool, barrier: bool, now: Micros) -> None:
-        """The heart: who gets it at once, who waits for the echo, who waits behind whom."""
-        self.counters.publications += 1
-        attributes = flat(event)
-        matches = self._matches(event, attributes, came_from)
-        self._note_last(event)
-        if came_from == self.parent:  # coming down: never delayed
-            for hop in matches:
-                if hop != self.parent:
-                    self._emit(hop, event, came_from)
-            return
-        if echo:
-            matches.setdefault(came_from, [])  # an echo is always answered, even if nobody matches any more
-        rule, tables = self._config.detection, self._tables
-        arrival = Arrival(event, came_from, matches, self.parent, echo, barrier)
-        hops = {hop: None for hop in matches if hop != self.parent and (hop != came_from or echo)}
-        asking = {hop: None for hop in hops if conflicts(rule, tables, arrival, hop)}
-        behind: dict[str, None] = {}
-        held: dict[Hop, None] = {}
-        for identity, item in self._pending.items():
-            for hop in hops:
-                if hop in item.waiting and must_not_overtake(rule, tables, arrival, item, hop):
-                    behind[identity] = held[hop] = None
-        waiting = closure(rule, tables, arrival, hops, {**asking, **held})
-        for hop in hops:
-            if hop not in waiting:
-                self._emit(hop, event, came_from)
-        if arrival.climbs and self.parent is not None:
-            self._send(self.parent, Pub(self._me, event, echo=bool(asking), barrier=bool(held)))
-        self._count(arrival, asking, held)
-        if waiting:
-            item = Item(event, attributes, came_from, arrival.climbs, waiting, bool(asking), behind, now)
-            self._pending[event.id] = item
-            self.counters.pending_max = max(self.counters.pending_max, len(self._pending))
-            if self._config.held_us_max is not None and len(self._pending) == 1:
-                self._effects.append(SetTimer(_HELD, Micros(now + self._config.held_us_max)))
-
-    def _count(self, arrival: Arrival, asking: dict[Hop, None], held: dict[Hop, None]) -> None:
-        if asking:
-            self.counters.detections += 1
-            if self._config.detection != "exact" and not any(
-                conflicts("exact", self._tables, arrival, hop) for hop in asking
-            ):
-                self.counters.false_positives += 1
-        elif held:
-            self.counters.held += 1
-
-    def _note_last(self, event: Event) -> None:
-        for ad in self._tables.ads.values():
-            if ad.publisher == event.publisher:
-                ad.last = max(ad.last, event.sequence)
-
-    def _emit(self, hop: Hop, event: Event, came_from: Hop) -> None:
-        if hop == came_from:
-            self._send(Address(hop), Ack(self._me, event.id))
-        elif hop.startswith("sub:"):
-            self._send(Address(hop.removeprefix("sub:")), Delivery(event))
-        elif hop in self._links:
-            self._send(Address(hop), Pub(self._me, event))
-
-    def _on_ack(self, event: EventId, now: Micros) -> None:
-        item = self._pending.get(event)
-        if item is None or not item.wants_echo:
-            return  # dropped meanwhile by its deadline
-        item.echoed = True
-        self.counters.echoes += 1
-        self.counters.echo_us += now - item.since
-        self.counters.echo_us_max = max(self.counters.echo_us_max, now - item.since)
-        if not self._is_ready(item):
-            raise InvariantError(f"{self._me}: the echo of {event} came before that of one it must not overtake (I4)")
-        self._drain(now)
-
-    def _is_ready(self, item: Item) -> bool:
-        return (item.echoed or not item.wants_echo) and not any(other in self._pending for other in item.behind)
-
     def _drain(self, now: Micros) -> None:
-        """Emits what has become ready; items wait only for earlier ones, so one pass in order of arrival is enough."""
-        for identity, item in list(self._pending.items()):
-            if self._is_ready(item):
-                del self._pending[identity]
-                for hop in item.waiting:
-                    self._emit(hop, item.event, item.came_from)
+        """Emits what has become ready, and goes on with what waited for that."""
+        self._publications.release()
         for key in list(self._handshakes):
             self._examine(key, now)
         for hop, publisher in list(self._publishers.items()):
             if publisher.buffer:
                 self._admit(hop, now)
-
-    def _drop(self, event: EventId, reason: str) -> None:
-        """Gives a pending publication up where it still waits: its place in the order is gone (section 8)."""
-        item = self._pending.pop(event, None)
-        if item is None:
-            return
-        self.counters.dropped += 1
-        if item.came_from in item.waiting:
-            self._send(Address(item.came_from), Nack(self._me, event, reason))
-        matches = self._matches(item.event, dict(item.attributes), item.came_from)
-        waiting = {hop: names for hop, names in matches.items() if hop in item.waiting and hop != item.came_from}
-        self._tell_missed(item.event, reason, waiting)
-
-    def _tell_missed(self, event: Event, reason: str, matches: Matches) -> None:
-        for hop in matches:
-            if hop.startswith("sub:"):
-                missing = Missing(event.id, event.topic, event.publisher, event.sequence, reason)
-                self._send(Address(hop.removeprefix("sub:")), missing)
-            elif hop in self._links and hop != self.parent:
-                self._send(Address(hop), Missed(self._me, event, reason))
-
-    def _on_deadline(self, now: Micros) -> None:
-        limit = self._config.held_us_max
-        if limit is None:
-            return
-        for identity, item in list(self._pending.items()):
-            if item.since + limit <= now:
-                self._drop(identity, f"held longer than {limit} us")
-        self._drain(now)
-        if self._pending:
-            oldest = next(iter(self._pending.values()))
-            self._effects.append(SetTimer(_HELD, Micros(oldest.since + limit)))
 
     # -- advertisements (section 7.1)
 
@@ -359,7 +249,7 @@ class Broker:
     def _announce(self, peer: Address, link: Link, name: str) -> int:
         link.turns += 1
         ad = self._tables.ads[name]
-        self._send(peer, Adv(self._me, name, ad.publisher, ad.filter, link.turns))
+        self._out.send(peer, Adv(self._me, name, ad.publisher, ad.filter, link.turns))
         return link.turns
 
     def _on_unadv(self, source: Address, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
@@ -398,7 +288,7 @@ class Broker:
         self._forget_publisher(handshake.hop)
         for peer, link in self._links.items():
             if peer != handshake.hop:
-                self._send(peer, Unadv(self._me, handshake.ads, handshake.lost))
+                self._out.send(peer, Unadv(self._me, handshake.ads, handshake.lost))
                 for ad in handshake.ads:
                     link.announced.pop(ad, None)
         if handshake.lost:
@@ -425,7 +315,7 @@ class Broker:
                         mine = cut.setdefault(Address(sub.hop.removeprefix("sub:")), {})
                         mine[publisher] = max(last, mine.get(publisher, 0))
         for client, publishers in cut.items():
-            self._send(client, Cut(tuple(publishers.items())))
+            self._out.send(client, Cut(tuple(publishers.items())))
 
     # -- subscriptions (section 7.2)
 
@@ -453,16 +343,16 @@ class Broker:
                 if link.forwarding.awaits(name):
                     missing[peer] = 0  # `confirm` knows the turn
                     if not is_broker:
-                        self._inactive[name, peer] = None
+                        self._publications.inactive[name, peer] = None
         self._shake(("S", name), Handshake(missing, message.turn), now)
         if not is_broker and not missing:
-            self._send(source, Active(name))
+            self._out.send(source, Active(name))
 
     def _tell_of(self, peer: Address, names: list[str]) -> None:
         forwarding = self._links[peer].forwarding
         for name in names:
             sub = self._tables.subs[name]
-            self._send(peer, Sub(self._me, name, sub.client, sub.filter, forwarding.turn(name)))
+            self._out.send(peer, Sub(self._me, name, sub.client, sub.filter, forwarding.turn(name)))
 
     def _on_unsub(self, source: Address, name: str, now: Micros) -> None:
         hop = source if source in self._links else f"sub:{source}"
@@ -477,11 +367,11 @@ class Broker:
             self._handshakes.pop(("S", name), None)
         for peer, link in self._links.items():
             for name in names:
-                self._inactive.pop((name, peer), None)
+                self._publications.inactive.pop((name, peer), None)
             change = link.forwarding.forget(self._tables, names)
             self._tell_of(peer, change.told)
             for name in change.withdrawn:
-                self._send(peer, Unsub(self._me, name))
+                self._out.send(peer, Unsub(self._me, name))
             for name in change.settled:
                 self._confirmed(name, peer, now)
         for name in names:
@@ -507,10 +397,10 @@ class Broker:
 
     def _confirmed(self, name: str, peer: Address, now: Micros) -> None:
         """Everything behind a neighbour knows a subscription, or one that stands for it."""
-        if (name, peer) in self._inactive:
-            del self._inactive[name, peer]
-            if not any((name, other) in self._inactive for other in self._links):
-                self._send(Address(self._tables.subs[name].hop.removeprefix("sub:")), Active(name))
+        if (name, peer) in self._publications.inactive:
+            del self._publications.inactive[name, peer]
+            if not any((name, other) in self._publications.inactive for other in self._links):
+                self._out.send(Address(self._tables.subs[name].hop.removeprefix("sub:")), Active(name))
         if ("S", name) in self._handshakes:
             self._handshakes["S", name].missing.pop(peer, None)
             self._examine(("S", name), now)
@@ -526,8 +416,8 @@ class Broker:
         if handshake.snapshot is None:
             # Taken at the last confirmation, not at the start: what a neighbour decided without the new knowledge came
             # in front of its confirmation, and must be in order here before we confirm in turn.
-            handshake.snapshot = dict.fromkeys(self._pending)
-        if any(identity in self._pending for identity in handshake.snapshot):
+            handshake.snapshot = dict.fromkeys(self._publications.pending)
+        if any(identity in self._publications.pending for identity in handshake.snapshot):
             return
         del self._handshakes[key]
         kind, name = key
@@ -536,7 +426,7 @@ class Broker:
             return
         hop = self._tables.ads[name].hop if kind == "A" else self._tables.subs[name].hop
         if hop in self._links:
-            self._send(Address(hop), Ok(self._me, "A" if kind == "A" else "S", name, handshake.turn))
+            self._out.send(Address(hop), Ok(self._me, "A" if kind == "A" else "S", name, handshake.turn))
         elif kind == "A" and hop in self._publishers:
             del self._publishers[hop].opening[name]
             self._admit(hop, now)
@@ -545,11 +435,11 @@ class Broker:
 
     def _on_link_up(self, peer: Address, is_parent: bool, now: Micros) -> None:
         if peer in self._links or (is_parent and self.parent is not None):
-            self._refuse(f"a second link to {peer}, or a second parent, would not be a tree")
+            self._out.refuse(f"a second link to {peer}, or a second parent, would not be a tree")
             return
         link = self._links[peer] = Link(Forwarding(peer, self._config.covering))
         if is_parent:
-            self.parent = peer
+            self._around.parent = peer
         # What is being withdrawn is not announced: it would come back to its own publishers when a lost link heals
         # before its flush is done, and nothing of it can cross the new link any more.
         going = self._being_withdrawn()
@@ -562,7 +452,7 @@ class Broker:
         link = self._links[peer]
         if not link.announced and not link.said_open:
             link.said_open = True
-            self._send(peer, Open(self._me))
+            self._out.send(peer, Open(self._me))
             self._opened(peer)
 
     def _on_open(self, source: Address, now: Micros) -> None:
@@ -582,15 +472,12 @@ class Broker:
             self._on_client_gone(peer, now)
             return
         del self._links[peer]
-        for item in self._pending.values():
-            item.waiting.pop(peer, None)
-        for name in [name for name, to in self._inactive if to == peer]:
+        self._publications.forget(peer)
+        for name in [name for name, to in self._publications.inactive if to == peer]:
             self._confirmed(name, peer, now)  # nothing comes from there any more
         if peer == self.parent:
-            self.parent = None
-            for identity, item in list(self._pending.items()):
-                if item.wants_echo and not item.echoed:
-                    self._drop(identity, f"the link to {peer} was lost")
+            self._around.parent = None
+            self._publications.give_up_echoes(f"the link to {peer} was lost")
         for name in list(self._later_ads):
             _forget_later(self._later_ads, name, peer)
         for name in list(self._later_subs):
@@ -613,12 +500,6 @@ class Broker:
         ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == hop)
         self._on_unadv(client, ads, lost=False, now=now)
         self._forget_publisher(hop)
-
-    def _send(self, to: Address, message: Any) -> None:
-        self._effects.append(Send(to, message))
-
-    def _refuse(self, reason: str) -> None:
-        self._effects.append(Refuse(reason))
 
 
 def _forget_later(later: dict[str, list[_Routed]], name: str, source: Address) -> None:

@@ -1,7 +1,10 @@
 """What a broker remembers besides its tables: neighbours, handshakes, local publishers, counters."""
 
+from typing import Any
+
 from msgspec import Struct
 
+from unisono.machine import Effect, Refuse, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.protocols.overlay.forwarding import Forwarding
@@ -37,6 +40,34 @@ class Link:
     @property
     def is_open(self) -> bool:
         return self.said_open and self.heard_open
+
+
+class Neighbours:
+    """The brokers around this one, at most one of them above it."""
+
+    __slots__ = ("links", "parent")
+
+    def __init__(self) -> None:
+        self.links: dict[Address, Link] = {}
+        self.parent: Address | None = None
+
+
+class Outbox:
+    """What the message being handled leads to."""
+
+    __slots__ = ("effects",)
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+
+    def add(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def send(self, to: Address, message: Any) -> None:
+        self.effects.append(Send(to, message))
+
+    def refuse(self, reason: str) -> None:
+        self.effects.append(Refuse(reason))
 
 
 class Handshake:
