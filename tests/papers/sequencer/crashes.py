@@ -17,6 +17,8 @@ class CrashingDeployment(Deployment):
     dice: random.Random
     losses = 0.0
     crashes = 0.0
+    dies_after: int | None = None
+    """The node that handles the next input dies when it has performed so many of the effects."""
 
     def __init__(self, *arguments: Any, **machines: Any) -> None:
         super().__init__(*arguments, **machines)
@@ -41,17 +43,15 @@ class CrashingDeployment(Deployment):
     def give(self, node: str, message: Any) -> None:
         """The input is handled, logged if it must be, and its effects leave, unless the node dies in between."""
         effects = self.sessions[node].handle(message, self.now)
+        dies = self.dies_after is not None or (self.crashes and self.dice.random() < self.crashes)
+        if dies:
+            last = self.dice.randrange(len(effects) + 1) if self.dies_after is None else self.dies_after
+            effects, self.dies_after = effects[:last], None
         if any(isinstance(effect, Persist) for effect in effects):
             self.logs[node].append((message, self.now))
-        if self.crashes and self.dice.random() < self.crashes:
-            effects = effects[: self.dice.randrange(len(effects) + 1)]
-            written = any(isinstance(effect, Persist) for effect in effects) or not self.logs[node]
-            if not written and self.logs[node][-1][0] is message:
-                self.logs[node].pop()  # not even written
-            self.perform(node, effects)
+        self.perform(node, effects)
+        if dies:
             self.crash(node)
-        else:
-            self.perform(node, effects)
 
     def crash(self, node: str) -> None:
         self.crashed += 1

@@ -1,16 +1,18 @@
 """The invariants of spec section 6 as assertions over the states of real machines (`Watched` checks after every step).
 
 I5 speaks of one moment, the handling of an Install; it is checked there. I9 has become stronger with the proof of
-clients' numbers: what is in `bar` and `hist` has passed the meeting point.
+clients' numbers: what is in `bar` and `hist` has passed the meeting point, with early stamps too; without them its
+timestamp is complete as well. Every node's effects begin with `Persist` if its state has changed.
 """
 
+import math
 from typing import Any
 
 import msgspec
 
 from tests.papers.sequencer.pump import Deployment, Letter
-from unisono.machine import Persist
-from unisono.protocols.sequencer.messages import Fill, Install, Part
+from unisono.machine import Persist, Send
+from unisono.protocols.sequencer.messages import Fill, Install, Moved, Part
 
 
 class Watched(Deployment):
@@ -39,12 +41,13 @@ class Watched(Deployment):
         before = self._durable(letter.to)
         super().deliver(letter)
         if not self.persisted:
-            assert self._durable(letter.to) == before, f"{message} changed {letter.to} and was not made durable"
+            assert self._durable(letter.to) == before, f"{message} changed {letter.to} and was not durable first"
         self.check()
 
     def perform(self, who: str, effects: Any) -> None:
         effects = list(effects)
-        self.persisted = any(isinstance(effect, Persist) for effect in effects) or who not in self.nodes
+        told = [x for x in effects if not (isinstance(x, Send) and isinstance(x.message, Moved))]  # where a home is
+        self.persisted = who not in self.nodes or (bool(told) and isinstance(told[0], Persist))
         super().perform(who, effects)
 
     def _durable(self, name: str) -> bytes:
@@ -66,8 +69,7 @@ class Watched(Deployment):
                 assert (topic in node.hosted) != (topic in node.below), "I8: a topic is hosted here or below, not both"
             for topic, home in node.hosted.items():
                 self._i2_i4_i6(int(topic), home)
-                if self.config.early is False:
-                    self._i9(name, int(topic), home)
+                self._i9(name, home)
         for name, client in self.clients.items():
             hold = client.subscriber.hold
             for topic, feed in client.subscriber.feeds.items():
@@ -107,13 +109,23 @@ class Watched(Deployment):
             assert version >= install.version, f"I5: {x} was not collected before the Install of {install.topic}"
             assert version > install.version or install.topic in topics
 
-    def _i9(self, node: str, topic: int, home: Any) -> None:
-        for x, number in home.hist.items():
-            at: str | None = node
-            while at is not None and x not in self.nodes[at].clock:
-                at = self.tree[at]
-            if at is not None and self._settled(x):
-                assert number <= self.home(x).clock[x], f"I9: {x}:{number} in hist[{topic}] was never issued"
+    def _i9(self, node: str, home: Any) -> None:
+        """What must be waited for has passed the node where the two topics meet, and (unless stamps are early) has
+        its whole timestamp: it no longer climbs."""
+        for x, number in (home.bar | home.hist).items():
+            if not self._settled(x):
+                continue  # it is moving, and its number with it
+            at = node
+            while x not in self.nodes[at].clock:
+                at = self.tree[at] or ""
+            assert number <= self.nodes[at].clock[x], f"I9: {x}:{number} in hist[{home.topic}] has not passed {at}"
+            if not (self.config.early and self.config.mode == "stamp"):
+                assert number < self._climbing(x), f"I9: {x}:{number} in hist[{home.topic}] is not complete"
+
+    def _climbing(self, topic: int) -> float:
+        """The lowest number of a topic whose timestamp is on its way up."""
+        climbing = [x.message.run.first for x in self.letters if isinstance(x.message, Fill) and x.topic == topic]
+        return min(climbing, default=math.inf)
 
 
 def contradictions(world: Deployment) -> list[str]:

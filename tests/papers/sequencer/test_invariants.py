@@ -5,6 +5,7 @@ import pytest
 
 from tests.papers.sequencer.fuzz import MODES, complaints, fuzz
 from tests.papers.sequencer.invariants import Watched, contradictions
+from tests.papers.sequencer.test_early import V, e1
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["homes stay", "homes move"])
@@ -15,6 +16,12 @@ def test_invariants_hold_after_every_step(mode: str, moves: bool) -> None:
         assert world.checks > 20
         assert contradictions(world) == [], f"seed {seed}"
         assert complaints(world) == [], f"seed {seed}"
+
+
+def test_what_was_notified_early_is_required_when_it_has_met_the_other_topic() -> None:
+    world = e1((V,), False, Watched)
+    world.settle()
+    assert complaints(world) == []
 
 
 @pytest.mark.parametrize("mode", MODES)

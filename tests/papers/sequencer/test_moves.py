@@ -97,6 +97,22 @@ def test_only_a_home_moves_a_topic_and_only_to_a_neighbour() -> None:
     assert T in world.nodes["n2"].hosted
 
 
+def test_a_move_skips_no_node() -> None:
+    """Past n1, which would go on filling in what it knew of T: x and t would not know of each other."""
+    world = line()
+    for name in ("s", "z"):
+        world.client(name, X, T)
+    world.command("n2", Migrate(T, Address("n0")))
+    late = but(("Stamps", "z", T))
+    world.run(late)
+    world.publish("p", T, "t")
+    world.run(late)
+    world.publish("p", X, "x")
+    world.run(late)
+    assert world.order("s") == "t,x"
+    finish(world)
+
+
 def test_a_new_topic_is_announced_when_the_whole_tree_knows_it() -> None:
     world = line()
     new = Topic(9)

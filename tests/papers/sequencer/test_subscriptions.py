@@ -216,6 +216,28 @@ def test_d02_the_first_entry_after_a_base_is_explicit() -> None:
     assert world.order("s") == "t,x2"
 
 
+def test_d02_the_first_entry_after_the_base_of_a_repeated_install_is_explicit() -> None:
+    """The answer to the first Install is lost, and x1 takes the explicit entry that s would have needed."""
+    world = star()
+    world.client("z", X, T)
+    world.client("y", X, T)
+    world.client("s", T)
+    world.subscribe("s", X)
+    slow = (("Stamps", "s", T), ("Told", "s", T))
+    world.run(but(*slow, ("Installed", "s")))
+    world.letters.remove(world.find("Installed", "s"))
+    world.publish("p", T, "t")
+    world.run(but(*slow))
+    world.publish("p", X, "x1")
+    world.run(but(*slow))
+    world.until(lambda: world.bases["s"].get(X) == 1, but(*slow))
+    world.publish("p", X, "x2")
+    world.run(but(*slow))
+    assert (world.order("z"), world.order("s")) == ("t,x1,x2", "")
+    finish(world)
+    assert world.order("s") == "t,x2"
+
+
 def test_d03_a_base_is_not_a_number_that_was_notified() -> None:
     world = star(CAUSAL)
     world.client("z", X, T)
