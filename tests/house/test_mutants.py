@@ -15,6 +15,7 @@ def test_every_mutant_can_still_be_planted() -> None:
     ("body", "dead", "words"),
     [
         ("def test_it():\n    assert 1 == 2\n", True, "killed"),
+        ("def test_it():\n    assert no_such_name\n", True, "perhaps of itself"),
         ("def test_it():\n    assert 1 == 1\n", False, "SURVIVED"),
         ("import no_such_module\n", False, "could not run"),
     ],
@@ -38,4 +39,6 @@ def test_a_mutant_that_does_not_fit_is_stale(tmp_path: Path) -> None:
     assert "0 times" in problems("z", "x")[0]
     assert "changes nothing" in problems("y = 2", "y = 2")[0]
     assert "not there" in problems("y = 2", "y = 3", "test_b.py::test_it")[0]
+    assert problems("y = 2", "y = self.it") == ["a.py has no self.it"]
+    assert problems("y = 2", "self.it = 2\ny = self.it") == []
     assert stale(Mutant("m", "nothing", []), tmp_path) == ["edits nothing", "names no tests"]

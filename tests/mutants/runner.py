@@ -18,6 +18,7 @@ Each mutant gets a copy of the sources that only its own test process imports; t
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,8 +91,23 @@ def stale(mutant: Mutant, root: Path = ROOT) -> list[str]:
             problems.append(f"{edit.file} has the text to find {count} times, not once")
         if edit.find == edit.replace:
             problems.append(f"{edit.file}: the edit changes nothing")
+        if count == 1:
+            problems += [f"{edit.file} has no self.{name}" for name in _slips(edit, mutant, path.read_text("utf-8"))]
     problems += [f"{test} is not there" for test in mutant.tests if not (root / test.partition("::")[0]).is_file()]
     return problems if mutant.tests else [*problems, "names no tests"]
+
+
+def _slips(edit: Edit, mutant: Mutant, source: str) -> list[str]:
+    """Attributes that the edit uses and nobody has: such a mutant dies of itself, and proves nothing."""
+    planted = source
+    for other in mutant.all_edits():
+        planted = planted.replace(other.find, other.replace) if other.file == edit.file else planted
+    return [
+        name
+        for name in sorted(set(re.findall(r"\bself\.(\w+)", edit.replace)))
+        if not re.search(rf"\bself\.{name}\b", source)
+        and not re.search(rf"\bself\.{name}\b[^=\n]*=(?!=)|\bdef {name}\b|^    {name}\b *[:=]", planted, re.MULTILINE)
+    ]
 
 
 def run(mutant: Mutant) -> tuple[bool, str]:
@@ -128,7 +144,8 @@ def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
         return True, f"killed: the tests hang ({PATIENCE_SECONDS} s)"
     took = f"{time.monotonic() - started:.1f} s"
     if done.returncode == TESTS_FAILED:
-        return True, f"killed ({took})"
+        slips = sorted(set(re.findall(r"^E +((?:Attribute|Name|UnboundLocal)Error: .*)", done.stdout, re.MULTILINE)))
+        return True, f"killed ({took})" + (f", perhaps of itself: {'; '.join(slips)}" if slips else "")
     if done.returncode == 0:
         return False, f"SURVIVED ({took}): {', '.join(tests)}"
     return False, f"the tests could not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
