@@ -87,7 +87,7 @@ def test_session_frames_decode_typed() -> None:
     assert CODEC.decode(msgspec.msgpack.encode(sent)) == sent
 
 
-@pytest.mark.parametrize("theirs", [(0, 0), (PROTOCOL_VERSIONS[1] + 1, 99)])
+@pytest.mark.parametrize("theirs", [(0, PROTOCOL_VERSIONS[0] - 1), (PROTOCOL_VERSIONS[1] + 1, 99)])
 def test_a_peer_without_a_common_protocol_is_refused(theirs: tuple[int, int]) -> None:
     with pytest.raises(PeerError, match="they speak"):
         agree_on_protocol(theirs)
