@@ -33,6 +33,7 @@ def test_a_number_is_given_once_wherever_its_home_dies(mode: str, performed: int
     world.run(but(("Creates",)))
     world.settle()
     assert complaints(world) == []
+    assert sorted(world.order("s").split(",")) == ["a", "b"]
 
 
 @pytest.mark.parametrize("mode", ["early full", "stamp full"])
