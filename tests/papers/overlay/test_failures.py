@@ -3,7 +3,7 @@
 import random
 
 from tests.papers.overlay.net import Net, span
-from unisono.machine import Fired, Refuse, Send
+from unisono.machine import Effect, Fired, Refuse, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import NO_EVENT, parse
@@ -25,9 +25,11 @@ from unisono.protocols.overlay.messages import (
     Pub,
     Sub,
     Taken,
+    Unadv,
 )
 
 DICE = random.Random(1)
+NOW = Micros(0)
 
 
 def conflicting(held_us_max: int | None = None) -> Net:
@@ -328,3 +330,71 @@ def test_an_old_confirmation_does_not_confirm_an_advertisement_that_has_come_bac
     assert net.order("s")[0] == "x:1"
     assert [name for name in net.order("t") if name in net.order("s")] == net.order("s")
     assert net.problems(complete=False) == []
+
+
+def joining() -> tuple[Broker, dict[str, int]]:
+    """A broker with an advertisement of its own client and one from above, and a lower link that has just come up."""
+    net = Net([-1, 0, 1], "clients")
+    net.advertise("x", 1, span(0, 9))
+    net.advertise("y", 0, span(0, 9))
+    net.settle()
+    net.subscribe("s", 1, span(0, 9))
+    net.settle()
+    broker = net.broker(1)
+    broker.handle(LinkDown(net.names[2]), NOW)
+    return broker, announced(broker.handle(LinkUp(net.names[2], False), NOW))
+
+
+def announced(effects: list[Effect]) -> dict[str, int]:
+    """What B2 is told of, and under which number."""
+    adv = [e.message for e in effects if isinstance(e, Send) and e.to == "B2" and isinstance(e.message, Adv)]
+    return {message.ad: message.turn for message in adv}
+
+
+def opens(broker: Broker, ad: str, turn: int) -> bool:
+    """Whether a confirmation is what the link has been waiting for."""
+    return Send(Address("B2"), Open(Address("B1"))) in broker.handle(Ok(Address("B2"), "A", ad, turn), NOW)
+
+
+def test_a_joining_link_opens_when_all_that_was_announced_meanwhile_is_confirmed_too() -> None:
+    broker, turns = joining()
+    turns |= announced(broker.handle(Adv(Address("z"), "z/ad", "z", span(0, 9)), NOW))
+    assert [opens(broker, ad, turns[ad]) for ad in ("x/ad", "y/ad", "z/ad")] == [False, False, True]
+
+
+def test_a_joining_link_does_not_open_by_the_confirmation_of_what_was_withdrawn_meanwhile() -> None:
+    broker, turns = joining()
+    broker.handle(Unadv(Address("x"), ("x/ad",)), NOW)
+    again = announced(broker.handle(Adv(Address("x"), "x/ad", "x", span(0, 9)), NOW))
+    assert not opens(broker, "y/ad", turns["y/ad"])
+    assert not opens(broker, "x/ad", turns["x/ad"])
+    assert opens(broker, "x/ad", again["x/ad"])
+
+
+def test_who_asks_for_an_echo_on_a_link_that_is_being_healed_is_told_that_none_will_come() -> None:
+    broker, turns = joining()
+    below = Address("B2")
+    broker.handle(Adv(below, "z/ad", "z", span(0, 9), 1), NOW)
+    for ad, turn in turns.items():
+        opens(broker, ad, turn)
+    broker.handle(Open(below), NOW)  # s is announced there, and not confirmed
+    event = Event("z", 1, "t", attributes={"x": 1})
+    assert broker.handle(Pub(below, event), NOW) == []
+    (answer,) = broker.handle(Pub(below, event, echo=True), NOW)
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, Nack)
+
+
+def test_a_notice_names_the_last_event_though_an_advertisement_is_newer() -> None:
+    net = Net([-1, 0], "clients")
+    net.advertise("x", 0, span(0, 9))
+    net.settle()
+    net.subscribe("s", 1, span(0, 9))
+    net.settle()
+    net.publish("x", x=1)
+    net.publish("x", x=2)
+    net.advertise("x", 0, span(5, 20), ad="x/wider")
+    net.settle()
+    net.cut(net.names[1], DICE)
+    net.settle()
+    assert net.notices["s"] == [Cut((("x", 2),))]
