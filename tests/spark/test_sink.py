@@ -13,19 +13,34 @@ from pyspark.sql.types import StructType
 
 import unisono
 from tests.runtime.test_cluster import free_ports
+from tests.spark.dying import PLACES, Fault, Reading, Writing
 from tests.spark.faulty import FAULTS, Faulty
 from tests.spark.queries import finish
 from tests.spark.test_source import fill
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment, NodeSpec
-from unisono.runtime.node import Node, NodeConfig
+from unisono.model.ids import Address
+from unisono.model.time import SECOND, Micros
+from unisono.runtime.node import CLIENT_LEASE_US, Node
 from unisono.spark.sink import SinkOptions, collect, publish, rows_of
+from unisono.spark.source import ROWS, Options
 
+HOUR = Micros(3600 * SECOND)
+NO_FAULT = Fault()
 SCHEMA = StructType().add("seq", "long").add("topic", "string").add("payload", "binary")
 
 
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can be moved on; everything that became due meanwhile happens then."""
+
+    skipped_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped_s
+
+
 class NodeThread:
-    """A node with the embedded broker, on loopback, in a thread of its own. It forgets absent clients at once."""
+    """A node with the embedded broker, on loopback, in a thread of its own."""
 
     def __init__(self, directory: Path) -> None:
         (port,) = free_ports(1)
@@ -33,18 +48,31 @@ class NodeThread:
         self.deployment = Deployment(1, "sink", nodes=(spec,))
         self.url = f"unisono://127.0.0.1:{port}"
         self._directory = directory
-        self._loop = asyncio.new_event_loop()
+        self._loop = SkippingLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.start()
 
     def start(self) -> None:
         async def make() -> Node:
-            node = Node(self.deployment, "n", self._directory, NodeConfig(client_lease_s=0.0))
+            node = Node(self.deployment, "n", self._directory)
             await node.start()
             return node
 
         self._node = asyncio.run_coroutine_threadsafe(make(), self._loop).result(30)
+
+    def skip_an_hour(self, without: str) -> None:
+        """An hour passes in which publisher `without` is away: clients that are lose what a node forgets of them."""
+
+        async def skip() -> None:
+            while self._node.links.is_up(Address(f"@{without}")):
+                await asyncio.sleep(0)
+            self._loop.skipped_s += HOUR / SECOND
+            for _ in range(2):  # what is due comes after us in the first turn
+                await asyncio.sleep(0)
+
+        assert HOUR > CLIENT_LEASE_US
+        asyncio.run_coroutine_threadsafe(skip(), self._loop).result(30)
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._node.stop(), self._loop).result(30)
@@ -112,6 +140,46 @@ def test_rows_that_were_published_before_are_counted_in_the_log(
     assert not caplog.records
     assert publish(mine, rows) == 1
     assert "2 of 3 rows for a, b, seq 1 to 3, were published before" in caplog.text
+
+
+def test_a_node_knows_how_far_a_sink_has_come_an_hour_later_and_after_a_restart(node: NodeThread) -> None:
+    """The memory of a sink has no clock: it outlives the leases of clients, and the node."""
+    mine = options(url=node.url)
+    rows = rows_of([collect(iter([batch((1, "a"), (2, "a"), (3, "b"))]))], None)
+    assert publish(mine, rows[:2]) == 2
+    node.skip_an_hour(without=mine.publisher)
+    assert publish(mine, rows) == 1
+    node.skip_an_hour(without=mine.publisher)
+    node.stop()
+    node.start()
+    assert publish(mine, rows) == 0
+
+
+def play(archive: Path, url: str, fault: Fault) -> None:
+    """What Spark asks of source and sink, from the first row on: the checkpoint was lost too."""
+    source = Options({"path": str(archive), "maxRowsPerTrigger": "30", "minPartitions": "3"})
+    reader, writer = Reading(source, ROWS, fault), Writing(options(url=url), fault)
+    start = reader.initialOffset()
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+        parts = [(rows.select(SCHEMA.names) for rows in reader.read(part)) for part in reader.partitions(start, end)]
+        writer.commit([writer.write(part) for part in parts], batchId=0)
+        start = end
+
+
+@pytest.mark.parametrize("fault", PLACES, ids=lambda fault: fault.place)
+def test_what_died_anywhere_and_is_played_again_an_hour_later_is_published_once(
+    fault: Fault, node: NodeThread, tmp_path: Path
+) -> None:
+    fill(tmp_path / "archive", 1, 100)
+    with unisono.connect_sync(node.url) as session, session.subscribe("trades", "quotes") as stream:
+        with pytest.raises(RuntimeError, match=f"died {fault.place}"):
+            play(tmp_path / "archive", node.url, fault)
+        node.skip_an_hour(without="p")
+        play(tmp_path / "archive", node.url, NO_FAULT)
+        fill(tmp_path / "archive", 101, 10)
+        play(tmp_path / "archive", node.url, NO_FAULT)
+        heard = stream.take(110, timeout=20)
+    assert sorted(int(str(event.id).rpartition(":")[2]) for event in heard) == list(range(1, 111))
 
 
 def run(frame: DataFrame, kind: str, checkpoint: Path, url: str, **more: str) -> None:
