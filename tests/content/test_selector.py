@@ -120,6 +120,19 @@ def test_leaving_a_topic_leaves_its_cells_and_ends_the_wait_for_them() -> None:
     assert told(effects) == [Selected()]
 
 
+def test_a_cell_that_is_joined_after_its_topic_was_left_is_not_told() -> None:
+    machine = selector("px < 50")
+    machine.handle(Subscribe((TRADES,)), NOW)
+    machine.handle(Unsubscribe((TRADES,)), NOW)
+    assert told(machine.handle(Joined(LOW), NOW)) == []
+
+
+def test_a_topic_left_while_its_cells_are_joined_owes_nothing() -> None:
+    """The order inside makes one change after the other: a cell is joined long after its topic was left."""
+    journal = play(load("content/churn"), 82)
+    assert [verdict for verdict in judge(journal, journal.header.promises) if not verdict.holds] == []
+
+
 @pytest.mark.parametrize("name", ["content/grid", "content/churn"])
 @pytest.mark.parametrize("seed", range(8))
 def test_scenarios_keep_order_and_lose_nothing_that_matches(name: str, seed: int) -> None:

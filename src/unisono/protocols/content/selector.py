@@ -162,9 +162,10 @@ class Selector:
                         continue
                     case Joined(topic=cell):
                         self._missing.pop(cell, None)
-                        kept.append(effect)
-                        kept += self._in_force(cell)
-                        continue
+                        if any(cell in joined for joined in self._wanted.values()):
+                            kept.append(effect)
+                            kept += self._in_force(cell)
+                        continue  # the machine inside ends a change under way before it begins to leave
                     case _:
                         pass
             kept.append(effect)
