@@ -132,6 +132,20 @@ def start_broker(file: Path, name: str) -> subprocess.Popen[bytes]:
         )
 
 
+async def whole(top: Session, low: Session, above: Stream, below: Stream) -> int:
+    """Returns when both subscribers have heard both publishers, with the number of events of each."""
+    number, heard = 0, {above: set[int](), below: set[int]()}
+    while not all({1, 2} <= seen for seen in heard.values()):
+        number += 1
+        for who, session in ((1, top), (2, low)):
+            await session.publish("t", who)
+        for stream, seen in heard.items():
+            while stream.waiting:
+                seen.add((await anext(stream)).data)
+        await asyncio.sleep(0.01)
+    return number
+
+
 class Run:
     """One run in a directory of its own."""
 
@@ -167,6 +181,7 @@ class Run:
         return judge_trace(Trace(self.journal()), JUDGES)
 
     async def _play(self, stack: AsyncExitStack) -> None:
+        await self._until_whole()
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = []
         for listener in self.listeners:
@@ -186,6 +201,19 @@ class Run:
         self._records = self._read()  # before the subscriptions end: afterwards nobody is owed anything
         for task in tasks:
             task.cancel()
+
+    async def _until_whole(self) -> None:
+        """A broker serves its clients before it has found its neighbours; who subscribes then is owed its piece only,
+        and the judges know nothing of pieces. What passes between the ends has passed every link both ways."""
+        first, last = "r0", f"r{self.plan.brokers - 1}"
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            unisono.connect(self.file, region=first, timeout=PATIENCE_S) as top,
+            unisono.connect(self.file, region=last, timeout=PATIENCE_S) as low,
+            top.subscribe("t") as above,
+            low.subscribe("t") as below,
+        ):
+            await whole(top, low, above, below)
 
     async def _crash(self, group: asyncio.TaskGroup, stack: AsyncExitStack, tasks: "list[asyncio.Task[None]]") -> None:
         """The broker is killed while everybody speaks, and is back when each side has spoken alone for a while."""

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 import unisono
-from tests.runtime.overlay.harness import PATIENCE_S, TOKEN, Plan, Run, start_broker
+from tests.runtime.overlay.harness import PATIENCE_S, TOKEN, Plan, Run, start_broker, whole
 from tests.runtime.overlay.test_overlay import chain
 from unisono.audit import Trace, judge_trace
 from unisono.model.deployment import dump_deployment
-from unisono.runtime.session import Session
-from unisono.runtime.stream import Stream
 
 
 def check(directory: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -80,20 +78,6 @@ def test_an_event_held_beyond_the_deadline_is_a_gap_and_is_never_slipped_in(tmp_
                 process.wait()
 
     asyncio.run(run())
-
-
-async def whole(top: Session, low: Session, above: Stream, below: Stream) -> int:
-    """Returns when both subscribers have heard both publishers, with the number of events of each."""
-    number, heard = 0, {above: set[int](), below: set[int]()}
-    while not all({1, 2} <= seen for seen in heard.values()):
-        number += 1
-        for who, session in ((1, top), (2, low)):
-            await session.publish("t", who)
-        for stream, seen in heard.items():
-            while stream.waiting:
-                seen.add((await anext(stream)).data)
-        await asyncio.sleep(0.01)
-    return number
 
 
 @pytest.mark.campaign
