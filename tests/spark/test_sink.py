@@ -13,8 +13,7 @@ from pyspark.sql.types import StructType
 
 import unisono
 from tests.runtime.test_cluster import free_ports
-from tests.spark.dying import PLACES, Fault, Reading, Writing
-from tests.spark.faulty import FAULTS, Faulty
+from tests.spark.faulty import COMMITTING, FAULTS, READING, Fault, Faulty, Reading, Writing
 from tests.spark.queries import finish
 from tests.spark.test_source import fill
 from unisono.errors import MisuseError
@@ -166,7 +165,7 @@ def play(archive: Path, url: str, fault: Fault) -> None:
         start = end
 
 
-@pytest.mark.parametrize("fault", PLACES, ids=lambda fault: fault.place)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.place)
 def test_what_died_anywhere_and_is_played_again_an_hour_later_is_published_once(
     fault: Fault, node: NodeThread, tmp_path: Path
 ) -> None:
@@ -182,49 +181,79 @@ def test_what_died_anywhere_and_is_played_again_an_hour_later_is_published_once(
     assert sorted(int(str(event.id).rpartition(":")[2]) for event in heard) == list(range(1, 111))
 
 
-def run(frame: DataFrame, kind: str, checkpoint: Path, url: str, **more: str) -> None:
-    options = {"url": url, "publisher": "spark", "checkpointLocation": str(checkpoint), **more}
-    finish(frame.writeStream.format(kind).options(**options))
-
-
-def test_whatever_fails_the_republished_topics_have_every_event_once_in_order(
-    spark: SparkSession, node: NodeThread, tmp_path: Path
-) -> None:
-    """The matrix: the query dies at each place in turn and is started again; the node restarts in between; at the end
-    everything is played once more from an empty checkpoint, as if all memory of Spark's were lost."""
-    archive, marks = tmp_path / "archive", tmp_path / "marks"
-    fill(archive, 1, 100)
-    marks.mkdir()
+def replayed(spark: SparkSession, archive: Path, fault: Fault) -> DataFrame:
+    """Four batches of up to three parts; what reads dies of `fault`."""
     spark.dataSource.register(Faulty)
-    frame = (
-        spark.readStream.format("unisono")
-        .option("maxRowsPerTrigger", "30")
-        .option("minPartitions", "3")
-        .load(str(archive))
-        .where("seq % 7 != 0")
-        .selectExpr("seq", "concat('again.', topic) AS topic", "payload")
-    )
+    stream = spark.readStream.format("faulty").option("maxRowsPerTrigger", "30").option("minPartitions", "3")
+    return stream.option("dies", fault.place).option("beyond", fault.beyond).load(str(archive))
+
+
+def republish(spark: SparkSession, archive: Path, checkpoint: Path, url: str, fault: Fault = NO_FAULT) -> None:
+    frame = replayed(spark, archive, fault).where("seq % 7 != 0")
+    writer = frame.selectExpr("seq", "concat('again.', topic) AS topic", "payload").writeStream.format("faulty")
+    writer = writer.option("dies", fault.place).option("beyond", fault.beyond).option("url", url)
+    finish(writer.option("publisher", "spark").option("checkpointLocation", str(checkpoint)))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param((READING[1], *COMMITTING[1:]), id="some"),
+        pytest.param(FAULTS, id="all", marks=pytest.mark.campaign),
+    ],
+)
+def test_whatever_fails_the_republished_topics_have_every_event_once_in_order(
+    faults: tuple[Fault, ...], spark: SparkSession, node: NodeThread, tmp_path: Path
+) -> None:
+    """The matrix: the query dies at each place in turn and is started again, the last time an hour later; the node
+    restarts in between; at the end everything is played once more from an empty checkpoint, as if all memory of
+    Spark's were lost."""
+    archive, checkpoint = tmp_path / "archive", tmp_path / "checkpoint"
+    fill(archive, 1, 100)
     topics = ("again.trades", "again.quotes")
     with (
         unisono.connect_sync(node.url) as session,
         session.subscribe(*topics) as stream,
         session.subscribe(*topics),  # topics that two subscribers share are ordered against each other
     ):
-        for fault in FAULTS:
-            (marks / fault).touch()
-            with pytest.raises(StreamingQueryException, match=f"died {fault}"):
-                run(frame, "faulty", tmp_path / "checkpoint", node.url, marks=str(marks))
-        run(frame, "faulty", tmp_path / "checkpoint", node.url, marks=str(marks))
+        for fault in faults:
+            with pytest.raises(StreamingQueryException, match=f"died {fault.place}"):
+                republish(spark, archive, checkpoint, node.url, fault)
+        node.skip_an_hour(without="spark")
+        republish(spark, archive, checkpoint, node.url)
         wanted = [seq for seq in range(1, 101) if seq % 7]
         heard = stream.take(len(wanted), timeout=20)
         node.stop()
         node.start()
         fill(archive, 101, 10)
-        run(frame, "unisono", tmp_path / "another checkpoint", node.url)
+        republish(spark, archive, tmp_path / "another checkpoint", node.url)
         heard += stream.take(9, timeout=20)
     assert all(event.gap is None for event in heard)
     assert [int(event.id.rpartition(":")[2]) for event in heard] == [*wanted, *(s for s in range(101, 111) if s % 7)]
     assert {event.topic for event in heard} == {"again.trades", "again.quotes"}
+
+
+@pytest.mark.campaign
+def test_whatever_fails_the_parquet_output_has_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The query dies in tasks while others have written their files, then after all files were written and before
+    they were committed, then after they were and before Spark knew; what it had not written by then is taken away."""
+    archive, checkpoint, out = tmp_path / "archive", tmp_path / "checkpoint", tmp_path / "out"
+    fill(archive, 1, 100)
+
+    def run(fault: Fault = NO_FAULT) -> None:
+        writer = replayed(spark, archive, fault).writeStream.format("parquet").option("path", str(out))
+        finish(writer.option("checkpointLocation", str(checkpoint)))
+
+    for fault in READING:
+        with pytest.raises(StreamingQueryException, match=f"died {fault.place}"):
+            run(fault)
+    run()
+    for unwritten in ([checkpoint / "commits", out / "_spark_metadata"], [checkpoint / "commits"]):
+        for directory in unwritten:
+            (directory / "3").unlink()
+            (directory / ".3.crc").unlink(missing_ok=True)
+        run()
+        assert sorted(row.seq for row in spark.read.parquet(str(out)).collect()) == list(range(1, 101))
 
 
 def test_a_sink_whose_node_is_away_fails_and_says_so(spark: SparkSession, node: NodeThread, tmp_path: Path) -> None:
