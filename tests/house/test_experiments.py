@@ -10,7 +10,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from tests.house.test_command_line import unisono
-from unisono.cli.experiment import keep, parameters_of, perform
+from unisono.cli.experiment import checked, keep, parameters_of, perform
 from unisono.errors import MisuseError
 from unisono.experiments import EXPERIMENTS, Experiment, Figure, Outcome, Row, find
 
@@ -33,6 +33,15 @@ def run(options: Options) -> list[Row]:
 
 
 TOY = Experiment("A toy", "nowhere", Options, run, Figure("n", "size"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_options_out_of_bounds_are_refused_by_their_flags(name: str) -> None:
+    options = find(name).options
+    numbers = [key for key, value in msgspec.structs.asdict(options()).items() if type(value) in (int, float)]
+    for key in [key for key in numbers if key != "seed"]:
+        with pytest.raises(MisuseError, match=f"^--{key.replace('_', '-')}: Expected"):
+            checked(options, {key: -1})
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

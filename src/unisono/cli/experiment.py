@@ -89,7 +89,7 @@ def command_of(name: str, chosen: Experiment) -> Any:
     """A function whose signature typer reads as the flags of this experiment's options."""
 
     def command(out: Path, as_json: bool, seeds: str | None, on: str, jobs: int, **values: Any) -> None:
-        options = chosen.options(**values)
+        options = checked(chosen.options, values)
         if seeds is None and on == "local":
             outcome = perform(name, chosen, options, jobs)
         else:
@@ -112,6 +112,15 @@ def command_of(name: str, chosen: Experiment) -> Any:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def checked(options: type[Struct], values: dict[str, Any]) -> Struct:
+    """The options, within the bounds they name; raises MisuseError with the flag that is not."""
+    try:
+        return msgspec.convert(values, options)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        raise MisuseError(f"--{flag(place.rstrip('`'))}: {problem}") from None
 
 
 def parameters_of(options: type[Struct]) -> list[inspect.Parameter]:

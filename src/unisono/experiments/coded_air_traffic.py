@@ -46,7 +46,7 @@ SETTINGS: tuple[Setting, ...] = (
 class Options(Struct, frozen=True):
     """How long, with whom."""
 
-    events: Annotated[int, Meta(description="publications, one a second")] = 100
+    events: Annotated[int, Meta(ge=1, description="publications, one a second")] = 100
     polarized: Annotated[bool, Meta(description="prefer partners near the publisher that serve")] = True
     seed: Annotated[int, Meta(description="seed of the run")] = 0
 

@@ -32,11 +32,11 @@ PAPER = {("coded", 8): 1.0, ("plain", 29): 1.0}
 class Options(Struct, frozen=True):
     """The thesis' setting: 16 packets, 39 subscribers, 1000 events, PLR .05, ABL 2."""
 
-    rows: Annotated[int, Meta(description="plain packets of an event")] = 16
-    subscribers: Annotated[int, Meta(description="receivers of each event")] = 39
-    events: Annotated[int, Meta(description="publications")] = 1000
-    plr: Annotated[float, Meta(description="packet loss rate")] = 0.05
-    abl: Annotated[float, Meta(description="average burst length of losses")] = 2.0
+    rows: Annotated[int, Meta(ge=1, description="plain packets of an event")] = 16
+    subscribers: Annotated[int, Meta(ge=1, description="receivers of each event")] = 39
+    events: Annotated[int, Meta(ge=1, description="publications")] = 1000
+    plr: Annotated[float, Meta(ge=0, lt=1, description="packet loss rate")] = 0.05
+    abl: Annotated[float, Meta(ge=1, description="average burst length of losses")] = 2.0
     seed: Annotated[int, Meta(description="seed of losses and coefficients")] = 0
 
 

@@ -12,12 +12,12 @@ from unisono.protocols.coded.success import Packets, success
 class Options(Struct, frozen=True):
     """The thesis' setting by default."""
 
-    n: Annotated[int, Meta(description="plain packets of an event")] = 10
-    redundancy: Annotated[int, Meta(description="extra packets the publisher sends")] = 0
-    plr: Annotated[float, Meta(description="packet loss rate")] = 0.2
-    abl: Annotated[float, Meta(description="average burst length of losses")] = 2.0
-    fanout: Annotated[int, Meta(description="partners a node meets in a round")] = 1
-    rounds: Annotated[int, Meta(description="rounds of gossip")] = 5
+    n: Annotated[int, Meta(ge=1, description="plain packets of an event")] = 10
+    redundancy: Annotated[int, Meta(ge=0, description="extra packets the publisher sends")] = 0
+    plr: Annotated[float, Meta(ge=0, lt=1, description="packet loss rate")] = 0.2
+    abl: Annotated[float, Meta(ge=1, description="average burst length of losses")] = 2.0
+    fanout: Annotated[int, Meta(ge=1, description="partners a node meets in a round")] = 1
+    rounds: Annotated[int, Meta(ge=1, description="rounds of gossip")] = 5
     packets: Annotated[Packets, Meta(description="copies, combinations of one's own, or one set for all")] = "common"
 
 

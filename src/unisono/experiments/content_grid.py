@@ -22,9 +22,9 @@ VALUES = 64
 class Options(Struct, frozen=True):
     """Three nodes in a line, links of 20 ms."""
 
-    subscribers: Annotated[int, Meta(description="clients, each with a filter of its own")] = 24
-    rate_per_s: Annotated[float, Meta(description="events of all publishers together")] = 100.0
-    seconds: Annotated[int, Meta(description="how long they publish")] = 4
+    subscribers: Annotated[int, Meta(ge=1, description="clients, each with a filter of its own")] = 24
+    rate_per_s: Annotated[float, Meta(gt=0, description="events of all publishers together")] = 100.0
+    seconds: Annotated[int, Meta(ge=1, description="how long they publish")] = 4
     seed: int = 0
 
 

@@ -35,8 +35,8 @@ EDGES_PER_CORE = 5
 class Options(Struct, frozen=True):
     """The spec's setting by default."""
 
-    cores: Annotated[int, Meta(description="core brokers in the chain, five edge brokers each")] = 4
-    publications: Annotated[int, Meta(description="per publisher")] = 10
+    cores: Annotated[int, Meta(ge=1, description="core brokers in the chain, five edge brokers each")] = 4
+    publications: Annotated[int, Meta(ge=1, description="per publisher")] = 10
     only: Annotated[str, Meta(description="one workload instead of all")] = ""
     seed: int = 0
 
@@ -164,9 +164,8 @@ def address(i: int) -> Address:
     return Address(f"B{i}")
 
 
-def ordering_brokers(tree: Tree, workload: Workload, detection: Any, dice: Random) -> Overlay:
-    brokers = {address(i): Broker(address(i), BrokerConfig(detection=detection)) for i in range(len(tree.above))}
-    overlay = Overlay(tree, brokers, workload, dice)
+def link_and_advertise(overlay: Overlay, tree: Tree, workload: Workload) -> None:
+    """Links come up, then publishers say what they will publish; returns when nothing is under way."""
     for child, parent in enumerate(tree.above):
         if parent >= 0:
             overlay.tell(address(child), LinkUp(address(parent), True), 0)
@@ -175,6 +174,12 @@ def ordering_brokers(tree: Tree, workload: Workload, detection: Any, dice: Rando
     for name, at, filter in workload[0]:
         overlay.tell(address(at), Adv(Address(name), f"{name}/1", name, filter), 1)
     overlay.run()
+
+
+def ordering_brokers(tree: Tree, workload: Workload, detection: Any, dice: Random) -> Overlay:
+    brokers = {address(i): Broker(address(i), BrokerConfig(detection=detection)) for i in range(len(tree.above))}
+    overlay = Overlay(tree, brokers, workload, dice)
+    link_and_advertise(overlay, tree, workload)
     for name, at, filter in workload[1]:
         overlay.tell(address(at), Sub(Address(name), name, name, filter), 2)
     overlay.run()

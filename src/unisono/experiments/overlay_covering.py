@@ -11,13 +11,22 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, Row, Value
-from unisono.experiments.overlay_costs import EDGES_PER_CORE, UNIT_US, Measured, Overlay, Workload, address, topology
+from unisono.experiments.overlay_costs import (
+    EDGES_PER_CORE,
+    UNIT_US,
+    Measured,
+    Overlay,
+    Workload,
+    address,
+    link_and_advertise,
+    topology,
+)
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter, parse
 from unisono.protocols.overlay.broker import Broker, BrokerConfig
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.messages import Adv, LinkUp, Sub, Unsub
+from unisono.protocols.overlay.messages import Sub, Unsub
 
 VALUES = 1_000
 SETTINGS: tuple[tuple[Detection, bool], ...] = (
@@ -31,10 +40,12 @@ SETTINGS: tuple[tuple[Detection, bool], ...] = (
 class Options(Struct, frozen=True):
     """Twenty edge brokers by default."""
 
-    cores: Annotated[int, Meta(description="core brokers in the chain, five edge brokers each")] = 4
-    subscriptions: Annotated[int, Meta(description="one per client, spread over the edges")] = 400
-    leaving: Annotated[float, Meta(description="the share of clients that leave and come back with another one")] = 0.25
-    publications: Annotated[int, Meta(description="per publisher")] = 20
+    cores: Annotated[int, Meta(ge=1, description="core brokers in the chain, five edge brokers each")] = 4
+    subscriptions: Annotated[int, Meta(ge=1, description="one per client, spread over the edges")] = 400
+    leaving: Annotated[
+        float, Meta(ge=0, le=1, description="the share of clients that leave and come back with another one")
+    ] = 0.25
+    publications: Annotated[int, Meta(ge=1, description="per publisher")] = 20
     seed: int = 0
 
 
@@ -55,14 +66,7 @@ def _measure(
     config = BrokerConfig(detection=detection, covering=covering)
     brokers = {address(i): Broker(address(i), config) for i in range(len(tree.above))}
     overlay = Overlay(tree, brokers, workload, Random(f"{options.seed}/links"))
-    for child, parent in enumerate(tree.above):
-        if parent >= 0:
-            overlay.tell(address(child), LinkUp(address(parent), True), 0)
-            overlay.tell(address(parent), LinkUp(address(child), False), 0)
-    overlay.run()
-    for name, at, filter in workload[0]:
-        overlay.tell(address(at), Adv(Address(name), f"{name}/1", name, filter), 1)
-    overlay.run()
+    link_and_advertise(overlay, tree, workload)
     overlay.measured = Measured()
     for name, at, filter in workload[1]:
         overlay.tell(address(at), Sub(Address(name), f"{name}/1", name, filter), 2)

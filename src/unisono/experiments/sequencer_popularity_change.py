@@ -35,11 +35,11 @@ RANKINGS: dict[str, Ranking | None] = {
 class Options(Struct, frozen=True):
     """When it happens, and how closely it is watched."""
 
-    seconds: Annotated[int, Meta(description="how long events are published")] = 12
-    change: Annotated[int, Meta(description="the second in which the audience changes")] = 4
-    period_ms: Annotated[int, Meta(description="how often a ranking looks")] = 500
-    subscribers: Annotated[int, Meta(description="subscribers at each site")] = 4
-    rate: Annotated[float, Meta(description="publications per second, of all sites together")] = 200.0
+    seconds: Annotated[int, Meta(ge=1, description="how long events are published")] = 12
+    change: Annotated[int, Meta(ge=0, description="the second in which the audience changes")] = 4
+    period_ms: Annotated[int, Meta(ge=1, description="how often a ranking looks")] = 500
+    subscribers: Annotated[int, Meta(ge=1, description="subscribers at each site")] = 4
+    rate: Annotated[float, Meta(gt=0, description="publications per second, of all sites together")] = 200.0
     seed: Annotated[int, Meta(description="seed of the publications")] = 0
 
 

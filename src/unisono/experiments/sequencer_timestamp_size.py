@@ -32,12 +32,14 @@ SHAPES = (0.2, 0.349, 0.5, 0.7, 0.901, 1.1)
 class Options(Struct, frozen=True):
     """The paper's workload by default; its numbers stand beside ours only there."""
 
-    clients: Annotated[int, Meta(description="clients")] = 10_000
-    topics: Annotated[int, Meta(description="topics to choose from")] = 1000
-    per_client: Annotated[int, Meta(description="distinct topics each client subscribes to")] = 10
+    clients: Annotated[int, Meta(ge=1, description="clients")] = 10_000
+    topics: Annotated[int, Meta(ge=1, description="topics to choose from")] = 1000
+    per_client: Annotated[int, Meta(ge=1, description="distinct topics each client subscribes to")] = 10
     shape: Annotated[float | None, Meta(description="of the power law; without it, several")] = None
-    sgmin: Annotated[int, Meta(description="subscriptions that must share a pair: 2 total order, 1 causal")] = 2
-    events: Annotated[int, Meta(description="events sequenced to weigh timestamps; 0: only count groups")] = 10_000
+    sgmin: Annotated[int, Meta(ge=1, description="subscriptions that must share a pair: 2 total order, 1 causal")] = 2
+    events: Annotated[int, Meta(ge=0, description="events sequenced to weigh timestamps; 0: only count groups")] = (
+        10_000
+    )
     publications: Annotated[
         Literal["power-law", "uniform"], Meta(description="how events choose their topics; same shape")
     ] = "power-law"

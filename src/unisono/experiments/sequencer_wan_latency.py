@@ -38,12 +38,12 @@ class Options(Struct, frozen=True):
         Literal["geo", "spray", "both", "sweep", "all"],
         Meta(description="interest mostly local, everywhere, both; the sweep of remote interest; all of it"),
     ] = "all"
-    events: Annotated[int, Meta(description="publications in each run")] = 500
-    subscribers: Annotated[int, Meta(description="subscribers at each site")] = 60
-    topics: Annotated[int, Meta(description="topics of each site")] = 10
-    per_client: Annotated[int, Meta(description="topics of each subscriber")] = 5
-    rate: Annotated[float, Meta(description="publications per second, of all sites together")] = 1000.0
-    jitter: Annotated[float, Meta(description="mean of the exponential jitter, as a share of each latency")] = 0.0
+    events: Annotated[int, Meta(ge=1, description="publications in each run")] = 500
+    subscribers: Annotated[int, Meta(ge=1, description="subscribers at each site")] = 60
+    topics: Annotated[int, Meta(ge=1, description="topics of each site")] = 10
+    per_client: Annotated[int, Meta(ge=1, description="topics of each subscriber")] = 5
+    rate: Annotated[float, Meta(gt=0, description="publications per second, of all sites together")] = 1000.0
+    jitter: Annotated[float, Meta(ge=0, description="mean of the exponential jitter, as a share of each latency")] = 0.0
     seed: Annotated[int, Meta(description="seed of the crowd and of the world")] = 0
 
 

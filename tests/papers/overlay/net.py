@@ -271,3 +271,13 @@ def fifo(heard: dict[str, list[Event]]) -> list[str]:
                 found.append(f"{client} hears {event.id} after {last[event.publisher]}")
             last[event.publisher] = event.sequence
     return found
+
+
+def before_t8(net: Net) -> None:
+    """T8 up to the subscription in flight: x behind B1 and y at B0 conflict, s hears both and u only x."""
+    net.advertise("x", 1, span(1, 2))
+    net.advertise("y", 0, span(2))
+    net.settle()
+    net.subscribe("s", 1, span(1, 2))
+    net.subscribe("u", 0, span(1))
+    net.settle()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.papers.overlay.net import Net, fifo, pairwise, span
+from tests.papers.overlay.net import Net, before_t8, fifo, pairwise, span
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter, parse
@@ -147,12 +147,7 @@ def test_the_other_rules_keep_the_order_too(name: str, detection: Detection) -> 
 
 def test_t8_a_subscription_in_flight_gets_nothing_it_could_misorder() -> None:
     net = Net([-1, 0])
-    net.advertise("x", 1, span(1, 2))
-    net.advertise("y", 0, span(2))
-    net.settle()
-    net.subscribe("s", 1, span(1, 2))
-    net.subscribe("u", 0, span(1))
-    net.settle()
+    before_t8(net)
     net.subscribe("t", 0, span(1, 2))
     net.publish("x", x=1)
     net.publish("y", x=2)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.papers.overlay.net import Net, fifo, pairwise, span
+from tests.papers.overlay.net import Net, before_t8, fifo, pairwise, span
 from tests.papers.overlay.test_cases import CASES, all_orders, holds, settle_but
 from tests.papers.overlay.test_random import FAILING, broken
 from unisono.model.event import Event
@@ -77,12 +77,7 @@ def test_what_a_cover_stood_for_is_told_before_its_end() -> None:
 def test_a_subscription_whose_cover_is_in_flight_gets_nothing_it_could_misorder() -> None:
     """T8, with a second subscriber that would be in force at once if covering asked for no confirmation."""
     net = covering([-1, 0])
-    net.advertise("x", 1, span(1, 2))
-    net.advertise("y", 0, span(2))
-    net.settle()
-    net.subscribe("s", 1, span(1, 2))
-    net.subscribe("u", 0, span(1))
-    net.settle()
+    before_t8(net)
     net.subscribe("cover", 0, span(1, 2))
     net.subscribe("t", 0, span(1, 2))
     assert on_link(net, 0, 1) == [(Sub, "cover")]
@@ -97,12 +92,7 @@ def test_a_subscription_whose_cover_is_in_flight_gets_nothing_it_could_misorder(
 
 def test_a_subscription_waits_on_when_its_cover_ends_unconfirmed() -> None:
     net = covering([-1, 0])
-    net.advertise("x", 1, span(1, 2))
-    net.advertise("y", 0, span(2))
-    net.settle()
-    net.subscribe("s", 1, span(1, 2))
-    net.subscribe("u", 0, span(1))
-    net.settle()
+    before_t8(net)
     net.subscribe("cover", 0, span(1, 2))
     net.subscribe("t", 0, span(1, 2))
     net.unsubscribe("cover")

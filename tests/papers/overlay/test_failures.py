@@ -2,7 +2,7 @@
 
 import random
 
-from tests.papers.overlay.net import Net, span
+from tests.papers.overlay.net import Net, before_t8, span
 from unisono.machine import Effect, Fired, Refuse, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address
@@ -276,12 +276,7 @@ def test_what_only_a_parent_may_say_is_refused_from_others() -> None:
 def test_an_old_confirmation_does_not_confirm_a_subscription_made_again_under_its_name() -> None:
     """T8 with a subscription that ends and begins again: B1 has confirmed the first and does not know the second."""
     net = Net([-1, 0])
-    net.advertise("x", 1, span(1, 2))
-    net.advertise("y", 0, span(2))
-    net.settle()
-    net.subscribe("s", 1, span(1, 2))
-    net.subscribe("u", 0, span(1))
-    net.settle()
+    before_t8(net)
     net.subscribe("t", 0, span(1, 2))
     net.unsubscribe("t")
     net.read(0, 1)
