@@ -105,6 +105,8 @@ def test_inputs_that_show_nothing_wait_for_the_next_commit_and_precede_it(tmp_pa
         await host.settle()
         host.post(Note(1))
         await host.settle()
+        host.post(Later("nobody sees a timer", 10**15))
+        await host.settle()
         assert host.counters.commits == 0
         host.post(Look())
         await host.settle()

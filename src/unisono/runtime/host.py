@@ -32,6 +32,7 @@ from unisono.machine import (
     Join,
     Leave,
     Machine,
+    Persist,
     Refuse,
     Restarted,
     Send,
@@ -44,6 +45,9 @@ from unisono.runtime.wal import InputLog, Logged
 from unisono.structures.sessions import Handled
 
 logger = logging.getLogger(__name__)
+
+UNSEEN = (Persist, SetTimer, CancelTimer)
+"""Effects that nobody outside a host sees."""
 
 
 class HostConfig(Struct, frozen=True):
@@ -245,9 +249,7 @@ class Host:
                 continue
             if keeps and PERSIST in made:
                 quiet.append(Logged(now, message))
-                visible = visible or len(made) > 1
-            else:
-                visible = True
+            visible = visible or any([type(effect) not in UNSEEN for effect in made])
             effects += made
         self.counters.inputs += count
         self.counters.turns += 1

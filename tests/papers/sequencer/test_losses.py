@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
-from unisono.machine import Accepted, Gap, Heard, Refused, Stalled, Unknown
+from unisono.machine import Accepted, Broadcast, Fired, Gap, Heard, Persist, Refused, SetTimer, Stalled, Unknown
 from unisono.model.ids import Topic
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import Mark
 
 X, T = Topic(1), Topic(2)
 EARLY = SequencerConfig()
@@ -81,6 +82,32 @@ def test_the_last_event_lost_in_ticket_mode_is_noticed_by_the_high_water_mark() 
     assert world.complaints() == []
     assert (world.order("a"), world.order("b")) == ("", "x1")
     assert gaps(world) == [("a", X, 1, 1)]
+
+
+@pytest.mark.parametrize("config", MODES)
+def test_a_busy_topic_is_told_by_its_stamps_and_marked_when_it_is_quiet(config: SequencerConfig) -> None:
+    world = star(config)
+    home = world.nodes["r1"]
+
+    def fire() -> list[Any]:
+        """What the home does when its timer says that it is time for marks."""
+        world.now = max(world.now, world.timers.pop(("r1", "marks")))
+        made = home.handle(Fired("marks"), world.now)
+        world.perform("r1", made)
+        return [type(effect) for effect in made]
+
+    for i in range(10):
+        world.publish("p", X, f"x{i}")
+        world.run()
+        world.now += config.mark_us // 2
+        if world.timers["r1", "marks"] <= world.now:
+            assert fire() == [SetTimer], "nothing to tell, and nothing to write down"
+    while (told := fire()) == [SetTimer]:
+        pass
+    assert told == [Persist, Broadcast, SetTimer]
+    assert world.letters[-1].message.message == Mark(X, 10)
+    world.settle()
+    assert world.complaints() == []
 
 
 def test_a_payload_nobody_numbers_is_asked_for_and_dropped_in_the_end() -> None:

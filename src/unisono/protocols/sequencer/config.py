@@ -41,8 +41,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ask_us: Micros = Micros(500 * MILLISECOND)
     """A subscriber asks the home after waiting this long for a stamp; longer than a stamp's usual way."""
     mark_us: Micros = Micros(250 * MILLISECOND)
-    """Homes tell their high-water mark this long after a change, and again at intervals that double; bounds how late a
-    lost last stamp is noticed."""
+    """Homes tell their high-water mark this long after the last change, and again at intervals that double; bounds how
+    late a lost last stamp is noticed. While a topic changes more often, each stamp is told by the next."""
     mark_repeats: int = 16
     """How many marks follow the last change, the last one after mark_us * 2^15 (hours). A tail is missed only if the
     stamp and all marks are lost."""

@@ -243,12 +243,11 @@ class Numbering:
             self.mark(home.topic, now, out)
 
     def mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
-        """Tells how far the topic is, soon and then at growing intervals: the last stamp may have been lost."""
-        mark = self.marking.get(topic)
-        if mark is None or mark[0]:
-            due = Micros(now + self._config.mark_us)
-            self.marking[topic] = (0, due)
-            self._site.set_timer("marks", due, out)
+        """Tells how far the topic is when it is quiet, and then at growing intervals: the last stamp may have been lost.
+        While it is not quiet the next stamp says it."""
+        due = Micros(now + self._config.mark_us)
+        self.marking[topic] = (0, due)
+        self._site.set_timer("marks", due, out)
 
     def _answer_again(
         self, home: HostedTopic, publisher: Address, item: Wanted, taken: dict[Topic, int], out: list[Effect]
@@ -282,10 +281,12 @@ class Numbering:
         out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor)))
 
     def tell_marks(self, now: Micros, out: list[Effect]) -> None:
-        out.append(PERSIST)
+        """What is told is in the log, as all broadcasts are. A timer that came too early changes nothing."""
         for topic, (told, due) in list(self.marking.items()):
             if due > now:
                 continue
+            if not out:
+                out.append(PERSIST)
             number = self._hosted[topic].settled(self._clock[topic])
             out.append(Broadcast(topic, Mark(topic, number), control=True))
             self.marking[topic] = (told + 1, Micros(now + (self._config.mark_us << told + 1)))
