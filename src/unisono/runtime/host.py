@@ -160,7 +160,7 @@ class Host:
         self._queue.append(message)
         if not self._busy:
             self._busy = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._begin)
 
     @property
     def is_full(self) -> bool:
@@ -201,10 +201,17 @@ class Host:
 
     # one turn
 
+    def _begin(self) -> None:
+        """A commit costs more than one more look at the sockets: what has arrived by now shares it."""
+        if self._log is None:
+            self._turn()
+        else:
+            self._loop.call_soon(self._turn)
+
     def _wake(self) -> None:
         if self._queue and not self._busy and not self._stopped:
             self._busy = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._begin)
         if not self._queue and not self._busy:
             idle, self._idle = self._idle, []
             for waiter in idle:
@@ -249,7 +256,7 @@ class Host:
                 continue
             if keeps and PERSIST in made:
                 quiet.append(Logged(now, message))
-            visible = visible or any([type(effect) not in UNSEEN for effect in made])
+            visible = visible or any(type(effect) not in UNSEEN for effect in made)
             effects += made
         self.counters.inputs += count
         self.counters.turns += 1

@@ -85,8 +85,10 @@ def test_the_last_event_lost_in_ticket_mode_is_noticed_by_the_high_water_mark() 
 
 
 @pytest.mark.parametrize("config", MODES)
-def test_a_busy_topic_is_told_by_its_stamps_and_marked_when_it_is_quiet(config: SequencerConfig) -> None:
-    world = star(config)
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_busy_topic_is_told_by_its_stamps_and_marked_when_it_is_quiet(config: SequencerConfig, alone: bool) -> None:
+    world = Deployment({"r1": None}, {X: "r1"}, config) if alone else star(config)
+    world.client("a", X)
     home = world.nodes["r1"]
 
     def fire() -> list[Any]:

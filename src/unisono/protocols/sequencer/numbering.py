@@ -106,7 +106,7 @@ class Numbering:
         """Gives numbers and timestamps; returns what is to be broadcast."""
         stamps: list[Effect] = []
         clock, early, stamping, keep = self._clock, self._early, self._stamping, self._config.issued_max
-        whole, marking = self._site.is_full, self.marking
+        whole = self._site.is_full
         bulk = self._fill_all(wanted)
         for topic, accepted in wanted.items():
             home, first = self._hosted[topic], clock[topic] + 1
@@ -144,8 +144,7 @@ class Numbering:
                 home.high_water = number
                 if home.waiters:
                     self._tell_waiters(home, out)
-                if topic not in marking or marking[topic][0]:
-                    self.mark(topic, now, out)
+                self.mark(topic, now, out)
             else:
                 for run in runs:
                     self.complete(home, run, now, out)
@@ -243,8 +242,8 @@ class Numbering:
             self.mark(home.topic, now, out)
 
     def mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
-        """Tells how far the topic is when it is quiet, and then at growing intervals: the last stamp may have been lost.
-        While it is not quiet the next stamp says it."""
+        """Tells how far the topic is when it is quiet, and then at growing intervals: the last stamp may have got lost.
+        Until then the next stamp says it."""
         due = Micros(now + self._config.mark_us)
         self.marking[topic] = (0, due)
         self._site.set_timer("marks", due, out)
