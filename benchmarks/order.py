@@ -4,8 +4,9 @@
 delay). All clients are in this process; nats-servers and sequencer nodes are processes of their own with their logs on
 disk (fdatasync before anything leaves a node). CPU seconds are those of all of them, without the delay proxies, which
 stand for the network. First everybody publishes as fast as windows allow (messages per second and per CPU second, the
-median round), then slowly (latency). Disagreement is the share of events in a pair that two subscribers saw in
-different orders. Bytes are those that all processes hand to the kernel, logs included.
+median round), then slowly (latency). Ratios and differences are those within a round, and of them the median.
+Disagreement is the share of events in a pair that two subscribers saw in different orders. Bytes are those that all
+processes hand to the kernel, logs included.
 
 There are two raw baselines on NATS core, and both are told. `per_cpu_s_to_raw` compares with our own client, which
 unisono itself stands on: it hands over what one read brought as a list, and has no task, queue or callback per message.
@@ -27,8 +28,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import nats as nats_py
@@ -54,9 +55,12 @@ NATS_PY_TOPICS = ("tradex", "quotex")
 """Of the same length, and others: whoever is measured must not be heard by the rest."""
 PAYLOAD_BYTES = 100
 DELAY_US = Micros(20_000)
-BATCH = 64
+BATCH = 256
+SMALL_BATCH = 64
+"""How many messages a publisher hands over at once. What both sides do per write, and unisono per request and commit,
+is shared by a batch."""
 SLOW_PER_S = 200.0
-SLOW_S = 2.0
+SLOW_S = 1.0
 WAIT_S = 60.0
 COMMITS = "fdatasync as soon as the disk is free; what arrives meanwhile is the next commit"
 
@@ -373,15 +377,15 @@ def written(pids: list[int]) -> int:
     return sum(int(Path(f"/proc/{pid}/io").read_text().split()[3]) for pid in [*pids, os.getpid()])
 
 
-async def fast_round(clients: Clients, each: int) -> dict[str, float]:
+async def fast_round(clients: Clients, each: int, batch: int) -> dict[str, float]:
     """Publishers as fast as windows allow, until every subscriber has heard everything."""
     for ear in clients.ears:
         ear.heard, ear.expected = [], each * len(clients.publishers)
         ear.done.clear()
 
     async def publish(number: int, send: Publish) -> None:
-        for start in range(0, each, BATCH):
-            await send([(n % 2, payload(number, n)) for n in range(start, min(start + BATCH, each))])
+        for start in range(0, each, batch):
+            await send([(n % 2, payload(number, n)) for n in range(start, min(start + batch, each))])
             await asyncio.sleep(0)
 
     gc.collect()
@@ -406,6 +410,7 @@ async def fast_round(clients: Clients, each: int) -> dict[str, float]:
     inverted = count_inversions(streams[0], streams)
     return {
         "messages": messages,
+        "batch": batch,
         "messages_per_s": messages / wall,
         "messages_per_cpu_s": messages / (cpu + server_cpu),
         "client_us_per_message": cpu / messages * 1e6,
@@ -461,16 +466,30 @@ def embedded(server: str, ear: Ear) -> Ens:
     return EmbeddedEns(host, int(port), ear)
 
 
-CASES: dict[str, tuple[Broker, int, str]] = {
-    "nats core, raw": ("nats", 20_000, ""),
-    "nats core, raw, nats-py": ("nats", 10_000, "nats core, raw"),
-    "nats core, unisono total order": ("nats", 20_000, "nats core, raw"),
-    "embedded broker, raw": ("embedded", 20_000, ""),
-    "embedded broker, unisono total order": ("embedded", 20_000, "embedded broker, raw"),
-    "one jetstream stream, synced before each acknowledgement": ("jetstream", 1_000, "nats core, raw"),
-    "one jetstream stream, synced every 2 minutes": ("jetstream-2m", 5_000, "nats core, raw"),
+class Case(NamedTuple):
+    broker: Broker
+    each: int
+    """Messages per publisher."""
+    base: str = ""
+    """The case it is compared with."""
+    peer: str = ""
+    """The same with the client that most programs use."""
+    batch: int = BATCH
+
+
+CASES = {
+    "nats core, raw": Case("nats", 20_000),
+    "nats core, raw, nats-py": Case("nats", 10_000, "nats core, raw"),
+    "nats core, unisono total order": Case("nats", 20_000, "nats core, raw", "nats core, raw, nats-py"),
+    "nats core, raw, small batches": Case("nats", 20_000, batch=SMALL_BATCH),
+    "nats core, unisono total order, small batches": Case(
+        "nats", 20_000, "nats core, raw, small batches", "nats core, raw, nats-py", SMALL_BATCH
+    ),
+    "embedded broker, raw": Case("embedded", 20_000),
+    "embedded broker, unisono total order": Case("embedded", 20_000, "embedded broker, raw", "nats core, raw, nats-py"),
+    "one jetstream stream, synced before each acknowledgement": Case("jetstream", 1_000, "nats core, raw"),
+    "one jetstream stream, synced every 2 minutes": Case("jetstream-2m", 5_000, "nats core, raw"),
 }
-"""Broker, messages per publisher, and the case it is compared with."""
 
 
 @asynccontextmanager
@@ -491,46 +510,71 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
     """Rounds of all cases take turns, so that a change of the machine's mood meets all of them."""
     async with AsyncExitStack() as stack:
         places = {broker: await stack.enter_async_context(world(broker, sites)) for broker in brokers_of(cases)}
-        clients = {case: await stack.enter_async_context(clients_of(case, places[CASES[case][0]])) for case in cases}
+        clients = {
+            case: await stack.enter_async_context(clients_of(case, places[CASES[case].broker])) for case in cases
+        }
         for case in cases:
-            await fast_round(clients[case], BATCH * 4)  # connections warm up, topics are born
+            await fast_round(clients[case], SMALL_BATCH * 4, SMALL_BATCH)  # connections warm up, topics are born
         taken: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
         for _ in range(rounds):
             for case in cases:
-                taken[case].append(await fast_round(clients[case], max(BATCH, int(CASES[case][1] * scale))))
-        late = {case: await slow_round(clients[case]) for case in cases}
+                each, batch = CASES[case].each, CASES[case].batch
+                taken[case].append(await fast_round(clients[case], max(batch, int(each * scale)), batch))
+        late: dict[str, list[list[list[int]]]] = {case: [] for case in cases}
+        for _ in range(rounds):
+            for case in cases:
+                late[case].append(await slow_round(clients[case]))
+        sync_us = await disk_sync_us()
     rows = []
     for case in cases:
-        taken[case].sort(key=lambda one: one["messages_per_cpu_s"])
-        middle = taken[case][rounds // 2]
+        rates = [one["messages_per_cpu_s"] for one in taken[case]]
+        middle = taken[case][rates.index(sorted(rates)[rounds // 2])]
         row: dict[str, Any] = {"case": case, "sites": f"{sites} site{'s' if sites > 1 else ''}"}
         row |= {name: round(value, 4 if "share" in name else 1) for name, value in middle.items()}
-        row |= {f"latency_p{p}_us": round(percentile(late[case], p / 100)) for p in (50, 99)}
-        base = CASES[case][2]
+        row |= {f"latency_p{p}_us": round(statistics.median(percentiles(late[case], p))) for p in (50, 99)}
+        base, peer = CASES[case].base, CASES[case].peer
         if base in cases:
-            baseline = sorted(one["messages_per_cpu_s"] for one in taken[base])[rounds // 2]
-            row["per_cpu_s_to_raw"] = round(middle["messages_per_cpu_s"] / baseline, 3)
-            row |= {
-                f"added_p{p}_us": round(percentile(late[case], p / 100) - percentile(late[base], p / 100))
-                for p in (50, 99)
-            }
+            row["per_cpu_s_to_raw"] = round(statistics.median(ratios(taken[case], taken[base])), 3)
+            for p in (50, 99):
+                pairs = zip(percentiles(late[case], p), percentiles(late[base], p))
+                row[f"added_p{p}_us"] = round(statistics.median(ours - theirs for ours, theirs in pairs))
+        if peer in cases:
+            row["per_cpu_s_to_nats_py"] = round(statistics.median(ratios(taken[case], taken[peer])), 3)
         if "unisono" in case:
             row["commits"] = COMMITS
-            peer = "nats core, raw, nats-py"
-            if peer in cases:
-                theirs = sorted(one["messages_per_cpu_s"] for one in taken[peer])[rounds // 2]
-                row["per_cpu_s_to_nats_py"] = round(middle["messages_per_cpu_s"] / theirs, 3)
-        row["load_1min"] = round(os.getloadavg()[0], 1)
+        row |= {"sync_p50_us": sync_us, "load_1min": round(os.getloadavg()[0], 1)}
         rows.append(row)
     return rows
 
 
+def ratios(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> list[float]:
+    """Round by round: neighbours in time meet the same mood of the machine."""
+    return [mine["messages_per_cpu_s"] / other["messages_per_cpu_s"] for mine, other in zip(ours, theirs)]
+
+
+def percentiles(rounds: list[list[list[int]]], p: int) -> list[float]:
+    return [percentile(paths, p / 100) for paths in rounds]
+
+
+async def disk_sync_us() -> int:
+    """What a small append and fdatasync takes here and now, at the pace of slow rounds: nothing is durable sooner."""
+    with TemporaryFile(dir="out", buffering=0) as file:
+        taken: list[int] = []
+        for _ in range(round(SLOW_PER_S)):
+            await asyncio.sleep(1 / SLOW_PER_S)
+            began = time.perf_counter_ns()
+            file.write(bytes(200))
+            os.fdatasync(file.fileno())
+            taken.append((time.perf_counter_ns() - began) // 1000)
+        return round(statistics.median(taken))
+
+
 def brokers_of(cases: list[str]) -> list[Broker]:
-    return list(dict.fromkeys(CASES[case][0] for case in cases))
+    return list(dict.fromkeys(CASES[case].broker for case in cases))
 
 
 def run(
-    scale: float = 1.0, sites: tuple[int, ...] = (1, 3), cases: tuple[str, ...] = tuple(CASES), rounds: int = 3
+    scale: float = 1.0, sites: tuple[int, ...] = (1, 3), cases: tuple[str, ...] = tuple(CASES), rounds: int = 5
 ) -> list[dict[str, Any]]:
     missing = [
         name
@@ -552,7 +596,7 @@ if __name__ == "__main__":
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--sites", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--cases", nargs="+", default=[""], help="parts of the names of cases")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     if asked.world:
         run_loop(hold_world(asked.world[0], int(asked.world[1]), Path(asked.world[2]).absolute()))

@@ -85,7 +85,8 @@ def test_what_cannot_be_encoded_is_refused_and_nothing_waits_for_it() -> None:
                 await send
         with pytest.raises(unisono.MisuseError, match="cannot be published"):
             publisher.try_send(object())
-        await publisher.drain()
+        async with asyncio.timeout(10):
+            await publisher.drain()
         assert (publisher.accepted, publisher.failures) == (2, [])
 
     play(story)
@@ -99,7 +100,7 @@ def test_a_subscription_that_was_forgotten_says_so_and_ends() -> None:
             (event,) = await take(stream, 1)
             assert event.stalled is not None
             with pytest.raises(unisono.TransportError, match="a: forgotten, and this subscription ends"):
-                await anext(stream)
+                await asyncio.wait_for(anext(stream), 10)
 
     play(story)
 

@@ -33,6 +33,9 @@ from unisono.runtime.ens.outbox import Outbox
 
 HEADER_BYTES_MAX = 4096
 """Room left for headers in a server's largest message."""
+PAUSE_S = 0.002
+"""Between an answer to a ping and the next ping: nobody waits for a confirmation that urgently, and each costs writes
+and wake-ups on both sides."""
 
 _VIOLATION = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
 
@@ -49,6 +52,7 @@ class NatsEns:
         self._unsent: list[Parcel] = []  # the youngest part of the outbox
         self._unasked = 0  # items behind the last ping
         self._asked: asyncio.Future[None] | None = None  # the ping under way; there is one at a time
+        self._pause: asyncio.TimerHandle | None = None  # until the next may follow
         self._sids: dict[tuple[str, bool], bytes] = {}
         self._channels: dict[bytes, tuple[str, bool]] = {}  # by sid
         self._denied: dict[str, str] = {}  # subjects we may not subscribe to
@@ -76,6 +80,7 @@ class NatsEns:
         await self._outbox.room()
 
     async def flush(self) -> None:
+        self._end_pause()
         await self._outbox.flush()
 
     async def subscribe(self, topic: str, *, control: bool = False, after: int | None = None) -> None:
@@ -126,6 +131,8 @@ class NatsEns:
                     await asyncio.sleep(0)  # what it confirms is a callback of this loop turn
         if self._restoring is not None:
             self._restoring.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
         self._prover.close()
         await self._client.close()
         self._connected.set()
@@ -142,7 +149,7 @@ class NatsEns:
 
     def _ask(self, wire: NatsWire) -> None:
         """The answer to a ping is for everything sent before it, so those of a busy time share one."""
-        if self._asked is None and self._unasked:
+        if self._asked is None and self._unasked and self._pause is None:
             count, self._unasked = self._unasked, 0
             self._asked = wire.ping()
             self._asked.add_done_callback(partial(self._confirm, wire, count))
@@ -152,9 +159,16 @@ class NatsEns:
             return  # of a connection that is gone: what it carried has been sent again
         self._asked = None
         if pong.exception() is None:
+            self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._end_pause)
             self._outbox.confirm(count)
             self._listener.on_confirmed(count)
-            self._ask(wire)
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            if self._client.wire is not None:
+                self._ask(self._client.wire)
 
     # the client calls these
 
