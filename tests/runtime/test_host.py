@@ -98,6 +98,21 @@ def test_inputs_that_wait_together_are_committed_together(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
+def test_what_arrives_while_a_host_wakes_up_shares_its_commit(tmp_path: Path) -> None:
+    async def run() -> None:
+        host = make(tmp_path, Seen())
+        await host.start()
+        await host.settle()
+        host.post(Add(1))
+        await asyncio.sleep(0)  # a look at the sockets
+        host.post(Add(2))
+        await host.settle()
+        assert host.counters.commits == 1
+        await host.stop()
+
+    asyncio.run(run())
+
+
 def test_inputs_that_show_nothing_wait_for_the_next_commit_and_precede_it(tmp_path: Path) -> None:
     async def run() -> None:
         host = make(tmp_path, Seen())

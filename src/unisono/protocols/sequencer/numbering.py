@@ -280,12 +280,10 @@ class Numbering:
         out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor)))
 
     def tell_marks(self, now: Micros, out: list[Effect]) -> None:
-        """What is told is in the log, as all broadcasts are. A timer that came too early changes nothing."""
+        out.append(PERSIST)
         for topic, (told, due) in list(self.marking.items()):
             if due > now:
                 continue
-            if not out:
-                out.append(PERSIST)
             number = self._hosted[topic].settled(self._clock[topic])
             out.append(Broadcast(topic, Mark(topic, number), control=True))
             self.marking[topic] = (told + 1, Micros(now + (self._config.mark_us << told + 1)))
