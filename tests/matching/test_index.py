@@ -231,8 +231,7 @@ def test_a_filter_nothing_can_match_is_refused() -> None:
         index.remove("y")
 
 
-def test_the_engine_follows_the_number_of_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.structures.matching.index.ROARING_FROM", 600)
+def test_the_engine_follows_the_number_of_filters() -> None:
     index = MatchingIndex[int](kernels=INTERPRETED)
     seen = []
     for key in range(700):
@@ -240,7 +239,12 @@ def test_the_engine_follows_the_number_of_filters(monkeypatch: pytest.MonkeyPatc
         if key in (10, 300, 699):
             assert index.match(event(a=key % 7, b=10**6)) == [k for k in range(key + 1) if k % 7 == key % 7]
             seen.append(index.engine)
-    assert seen == ["loop", "pairs", "roaring"]
+    for key in range(5, 700):
+        index.remove(key)
+        if key in (600, 699):
+            assert index.match(event(a=4, b=10**6)) == [4, *(k for k in range(key + 1, 700) if k % 7 == 4)]
+            seen.append(index.engine)
+    assert seen == ["loop", "pairs", "pairs", "pairs", "loop"]
 
 
 def test_an_index_takes_to_the_kernels_when_they_are_ready() -> None:

@@ -1,8 +1,8 @@
 """Which subscriptions does an event match? One index, several engines, one answer.
 
-Few rows: the loop. With compiled kernels: the pair index, and above `ROARING_FROM` rows the bitmaps. Without: the
-bitmaps if pyroaring is there, else the loop. Engines change with the number of rows and when the kernels become ready;
-answers never do.
+Few rows: the loop. With compiled kernels: the pair index, which is faster than the bitmaps up to a million rows at
+least. Without: the bitmaps if pyroaring is there, else the loop. Engines change with the number of rows and when the
+kernels become ready; answers never do.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,7 +14,6 @@ from unisono.structures.matching.loop import LoopEngine
 from unisono.structures.warming import Thread
 
 INDEX_FROM = 256  # below this the loop is as good
-ROARING_FROM = 200_000
 
 EngineName = Literal["auto", "loop", "pairs", "roaring"]
 Key = TypeVar("Key", bound=Hashable)
@@ -38,7 +37,7 @@ class MatchingIndex(Generic[Key]):
         self._several = 0  # filters of more than one box: the same key may turn up twice
         self._name: EngineName = "loop"
         self._engine: Any = LoopEngine()
-        self._change_at = 0
+        self._span = range(0)
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -122,24 +121,24 @@ class MatchingIndex(Generic[Key]):
         return list(dict.fromkeys(keys)) if self._several else keys
 
     def _settle(self) -> None:
-        """Changes the engine if another one is due; asked per event, so it is two comparisons."""
+        """Changes the engine if another one may be due; asked per event, so it is one look."""
         count = len(self._filters)
-        if count >= self._change_at or count < self._change_at // 8:
+        if count not in self._span:
             best = self._best()
             if best != self._name:
                 self._use(best)
             else:
-                self._change_at = self._next_change(count)
+                self._span = self._span_of(best)
 
-    def _next_change(self, count: int) -> int:
-        if self._wanted != "auto" and self._name == self._wanted:
-            return 1 << 62
-        if count < INDEX_FROM:
-            return INDEX_FROM
-        if self._name == "pairs":
-            return ROARING_FROM
-        # Kernels may become ready at any time; asking costs little beside a match without them.
-        return 1 << 62 if self._name == "roaring" and count >= ROARING_FROM else 0
+    def _span_of(self, engine: EngineName) -> range:
+        """How many filters there may be without another engine being better."""
+        if engine == self._wanted:
+            return range(1 << 62)
+        if engine == "loop" and len(self._filters) < INDEX_FROM:
+            return range(INDEX_FROM)
+        if engine == "pairs":
+            return range(INDEX_FROM // 8, 1 << 62)
+        return range(0)  # kernels may become ready at any time; asking costs little beside a match without them
 
     def _best(self) -> EngineName:
         if self._wanted != "auto":
@@ -148,12 +147,9 @@ class MatchingIndex(Generic[Key]):
         count = len(self._filters)
         if count < INDEX_FROM:
             return "loop"
-        kernels = self._ready_kernels()
-        if kernels is not None and count < ROARING_FROM:
+        if self._ready_kernels() is not None:
             return "pairs"
-        if _has_pyroaring():
-            return "roaring"
-        return "loop" if kernels is None else "pairs"
+        return "roaring" if _has_pyroaring() else "loop"
 
     def _ready_kernels(self) -> Any:
         if self._kernels is None:
@@ -181,7 +177,7 @@ class MatchingIndex(Generic[Key]):
 
             self._engine = RoaringEngine(self._boxes, self._ready_kernels())
             self._engine.add_all(rows)
-        self._change_at = self._next_change(len(self._filters))
+        self._span = self._span_of(name)
 
 
 def warm_up() -> Thread | None:
