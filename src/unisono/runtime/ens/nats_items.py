@@ -81,10 +81,10 @@ def decode_all(channels: dict[bytes, tuple[str, bool]], received: list[Received]
         if channel is None:
             continue
         topic, control = channel
-        if type(one) is Run:
+        if isinstance(one, Run):
             items += _decode_run(topic, control, one)
             continue
-        _, _, _, head, payload = one  # type: ignore[misc]  # asking for more than the type would be dear
+        _, _, _, head, payload = one
         add(decode(topic, control, head, payload) if head else Item(topic, payload, "", 0, control))
     return items
 

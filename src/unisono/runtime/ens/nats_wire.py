@@ -59,10 +59,10 @@ def singles(received: Iterable[Received]) -> list[Msg]:
     """Message by message."""
     messages: list[Msg] = []
     for one in received:
-        if type(one) is Run:
+        if isinstance(one, Run):
             messages += one.messages()
         else:
-            messages.append(cast(Msg, one))
+            messages.append(one)
     return messages
 
 
