@@ -24,6 +24,7 @@ from unisono.model.deployment import (
     TopicSpec,
 )
 from unisono.runtime.brokers import embedded_endpoint, nearest_first
+from unisono.runtime.discovery import discover
 from unisono.runtime.ens.adapter import Item, Parcel
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
@@ -321,6 +322,46 @@ def test_a_deployment_is_found_over_its_nats_server(tmp_path: Path) -> None:
                 async with running(deployment, tmp_path), unisono.connect(server.url) as session:
                     assert isinstance(await session.publish("trades", 1), unisono.Accepted)
         finally:
+            server.kill()
+
+    asyncio.run(run())
+
+
+def test_a_node_starts_though_its_broker_is_away_for_a_moment_after_the_first_connection(tmp_path: Path) -> None:
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def run() -> None:
+        server = NatsServer(tmp_path / "nats")
+        await server.start()
+        pumps: list[asyncio.Task[None]] = []
+        listening = asyncio.Event()
+
+        async def come_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if not pumps:  # the first goes through, and finds the door shut behind it
+                door.close()
+                asyncio.get_running_loop().call_later(0.3, listening.set)
+            inside = await asyncio.open_connection("127.0.0.1", server.port)
+            pumps.extend([asyncio.create_task(pump(reader, inside[1])), asyncio.create_task(pump(inside[0], writer))])
+
+        door = await asyncio.start_server(come_in, "127.0.0.1", 0)
+        port = door.sockets[0].getsockname()[1]
+        deployment = structs.replace(star(), broker=BrokerSpec("nats", (f"nats://127.0.0.1:{port}",)))
+        node = Node(deployment, "hub", tmp_path, FAST)
+        try:
+            async with asyncio.timeout(60):
+                starting = asyncio.create_task(node.start())
+                await listening.wait()
+                door = await asyncio.start_server(come_in, "127.0.0.1", port)
+                await starting
+                assert (await discover(server.url, 5)).name == "star"
+        finally:
+            await node.stop()
+            for task in pumps:
+                task.cancel()
+            door.close()
             server.kill()
 
     asyncio.run(run())

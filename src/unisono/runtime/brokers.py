@@ -4,6 +4,7 @@ import asyncio
 import socket
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -145,7 +146,15 @@ def nearest_first(deployment: Deployment, region: str | None) -> tuple[str, ...]
     return (mine, *(server for server in servers if server != mine))
 
 
-async def open_patiently(ens: Ens, patience_s: float) -> None:
+class Opens(Protocol):
+    """Whatever stands on a connection to a broker."""
+
+    async def open(self) -> None:
+        """Raises TransportError, and may then be called again."""
+        ...
+
+
+async def open_patiently(ens: Opens, patience_s: float) -> None:
     """Opens, waiting for a broker that is still starting; raises TransportError when it is not there in time."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience_s

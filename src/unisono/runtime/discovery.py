@@ -5,6 +5,7 @@ subject is beside the control subjects, so clients may publish on it.
 """
 
 import logging
+from contextlib import suppress
 
 import msgspec
 
@@ -28,12 +29,13 @@ class Beacon:
         self._answer = msgspec.msgpack.encode(deployment)
         self._client = NatsClient(options, self, RECONNECT_US_MAX)
 
-    async def start(self) -> None:
+    async def open(self) -> None:
         await self._client.open()
         self._client.subscribe(SUBJECT)
-        await self._client.ping()
+        with suppress(TransportError):  # it has gone again: the client comes back by itself, and subscribes anew
+            await self._client.ping()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         await self._client.close()
 
     def on_messages(self, messages: list[Msg]) -> None:

@@ -187,7 +187,7 @@ class Node:
         await self._start_archivist()
         if self.deployment.broker.kind in ("nats", "jetstream"):
             self._beacon = Beacon(self.deployment, nats_options(self.deployment, self._token, self.spec.region, True))
-            await self._beacon.start()
+            await open_patiently(self._beacon, self.config.broker_patience_s)
         logger.info("node %s listens on port %d", self.me, self.port)
 
     async def stop(self) -> None:
@@ -195,7 +195,7 @@ class Node:
         for lease in self._leases.values():
             lease.cancel()
         if self._beacon is not None:
-            await self._beacon.stop()
+            await self._beacon.close()
         if self._adopter is not None:
             await self._adopter.stop()
         if self._archivist is not None:
