@@ -131,6 +131,13 @@ def test_notices_of_gaps_are_no_events(tmp_path: Path) -> None:
     assert len(read(tmp_path / "archive", Range(0, 3), gaps="fail")) == 3
 
 
+def test_a_stream_starts_where_it_is_told(either: Shelf) -> None:
+    starts = {start: reader(either, startingSeq=start).initialOffset()["seq"] for start in ("earliest", "latest", "41")}
+    assert starts == {"earliest": 0, "latest": 100, "41": 40}
+    either.drop()
+    assert reader(either).initialOffset()["seq"] == 90
+
+
 def test_admission_takes_no_more_than_it_may(either: Shelf) -> None:
     stream = reader(either, maxRowsPerTrigger="30")
     assert isinstance(stream.getDefaultReadLimit(), ReadMaxRows)

@@ -59,18 +59,22 @@ def find_islands(placed: DataFrame) -> pa.Table:
 
 def tag(placed: DataFrame, islands: pa.Table) -> DataFrame:
     """The deliveries that lie in an island, with its number. A binary search per row, not a range join."""
-    lows, highs = islands.column("lo").to_numpy(), islands.column("hi").to_numpy()
 
     def search(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            g = batch.column("g").to_numpy()
-            at = np.searchsorted(lows, g, side="right") - 1
-            inside = (at >= 0) & (g <= highs[at]) if len(lows) else np.zeros(len(g), bool)
-            numbers = at[inside]
-            kept = batch.filter(pa.array(inside))
-            names = ("subscriber", "event", "position", "place")
-            columns = [pa.array(numbers, pa.int64()), *(kept.column(name) for name in names)]
-            yield pa.RecordBatch.from_arrays(columns, names=["island", *names])
+            yield tagged(batch, islands)
 
     position = F.col("position").cast("bigint").alias("position")
     return placed.select("g", "subscriber", "event", position, "place").mapInArrow(search, TAGGED)
+
+
+def tagged(batch: pa.RecordBatch, islands: pa.Table) -> pa.RecordBatch:
+    """The same of one batch."""
+    lows, highs = islands.column("lo").to_numpy(), islands.column("hi").to_numpy()
+    g = batch.column("g").to_numpy()
+    at = np.searchsorted(lows, g, side="right") - 1
+    inside = (at >= 0) & (g <= highs[at]) if len(lows) else np.zeros(len(g), bool)
+    kept = batch.filter(pa.array(inside))
+    names = ("subscriber", "event", "position", "place")
+    columns = [pa.array(at[inside], pa.int64()), *(kept.column(name) for name in names)]
+    return pa.RecordBatch.from_arrays(columns, names=["island", *names])

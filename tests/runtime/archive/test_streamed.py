@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from tests.archive.test_archive import NOW, rows
 from tests.runtime.archive.test_replay import play, publish
@@ -18,7 +19,7 @@ from unisono.errors import DataLossError, MisuseError, TransportError
 from unisono.model.deployment import ArchiveSpec, Deployment
 from unisono.model.time import SECOND, Micros
 from unisono.runtime.ens.nats_wire import NatsOptions
-from unisono.runtime.fenced import FencedError, Stored
+from unisono.runtime.fenced import PULL_BYTES, FencedError, Stored
 from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node
 from unisono.runtime.session import Session
@@ -154,6 +155,22 @@ def test_reading_below_retention_is_an_explicit_loss(server: NatsServer, name: s
         assert archive.prefix().numbers == {"trades": 20, "quotes": 21}
     with writer(server, name) as shelf:
         assert (shelf.last, shelf.numbers()) == (40, {"trades": 20, "quotes": 21})
+
+
+def test_rows_removed_while_they_are_read_are_told(server: NatsServer, name: str) -> None:
+    """The reader is behind the last row of an answer of the servers when retention overtakes it."""
+    third = PULL_BYTES // PART_BYTES
+    large = [structs.replace(row, payload=bytes(PART_BYTES * 3 // 4)) for row in rows(1, 3 * third)]
+    with writer(server, name, ArchiveConfig(seal_rows=third, keep_bytes=1)) as shelf, reader(server, name) as archive:
+        for first in range(0, 3 * third, third):
+            shelf.append(large[first : first + third], NOW)
+        reading = archive.read(0, 3 * third)
+        had = next(reading).num_rows
+        assert had < 2 * third
+        for _ in range(2):
+            shelf.retain(NOW)
+        with pytest.raises(DataLossError, match=f"rows {had + 1} to {2 * third} "):
+            list(reading)
 
 
 def test_rows_that_do_not_continue_the_sequence_are_refused(server: NatsServer, name: str) -> None:
