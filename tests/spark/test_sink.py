@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 import unisono
 from tests.runtime.test_cluster import free_ports
+from tests.runtime.test_leases import SkippingLoop
 from tests.spark.faulty import COMMITTING, FAULTS, READING, Fault, Faulty, Reading, Writing
 from tests.spark.queries import finish
 from tests.spark.test_source import fill
@@ -27,15 +28,6 @@ from unisono.spark.source import ROWS, Options
 HOUR = Micros(3600 * SECOND)
 NO_FAULT = Fault()
 SCHEMA = StructType().add("seq", "long").add("topic", "string").add("payload", "binary")
-
-
-class SkippingLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock can be moved on; everything that became due meanwhile happens then."""
-
-    skipped_s = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.skipped_s
 
 
 class NodeThread:

@@ -5,7 +5,7 @@
 
 The sequencer role is `Sessions(Desk(TopicManager))` on a `Host`; the broker role is the embedded broker; the overlay
 role is a broker of a content-based overlay (`runtime.overlay`). Clients of a sequencer that
-stay away for `client_lease_s` are forgotten: their registrations stop costing, and their address is dead.
+stay away for `CLIENT_LEASE_US` are forgotten: their registrations stop costing, and their address is dead.
 """
 
 import asyncio
@@ -71,7 +71,8 @@ MACHINE = "sequencer 2"
 """Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 TREE_FEATURE = "sequencer"
 CLIENT_LEASE_US = Micros(600 * SECOND)
-"""How long a deployment remembers a client that stays away."""
+"""How long a node remembers a client that stays away. One number for all: subscribers count on it (decision 16), and a
+node that forgot sooner would let two of them disagree."""
 IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
 
@@ -98,8 +99,6 @@ class NodeConfig(msgspec.Struct, frozen=True):
     journal: Level = "off"
     standby: bool = False
     """Listen at the standby address; the log decides who of the two works."""
-    client_lease_s: float = CLIENT_LEASE_US / SECOND
-    """A client that stays away this long is forgotten. No shorter where anybody subscribes: subscribers count on it."""
     broker_patience_s: float = 30.0
     """How long a starting node waits for its broker."""
     log: LogConfig = LogConfig()
@@ -504,7 +503,7 @@ class Node:
                 for client in [c for c in self._watchers if owner(c) == address]:
                     del self._watchers[client]
                 if not is_named(address):
-                    self._leases[address] = loop.call_later(self.config.client_lease_s, self._forget, address)
+                    self._leases[address] = loop.call_later(CLIENT_LEASE_US / SECOND, self._forget, address)
 
     def _forget(self, client: Address) -> None:
         self._leases.pop(client, None)
