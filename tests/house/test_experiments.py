@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,38 @@ def test_options_out_of_bounds_are_refused_by_their_flags(name: str) -> None:
     for key in [key for key in numbers if key != "seed"]:
         with pytest.raises(MisuseError, match=f"^--{key.replace('_', '-')}: Expected"):
             checked(options, {key: -1})
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        ("sequencer/wan-latency", {"per_client": 900}, "--per-client 900 with --topics 10: "),
+        ("sequencer/wan-latency", {"workload": "sweep", "sites": "A"}, "--workload sweep with --sites A: "),
+        ("sequencer/timestamp-size", {"topics": 9}, "--per-client 10 with --topics 9: "),
+        ("sequencer/timestamp-size", {"sgmin": 3}, "--sgmin 3 with --events 10000: "),
+        ("sequencer/popularity-change", {"seconds": 4}, "--change 4 with --seconds 4: "),
+        ("sequencer/popularity-change", {"period_ms": 12_001}, "--period-ms 12001 with --seconds 12: "),
+        ("coded/success-model", {"plr": 0.9}, "--plr 0.9 with --abl 2.0: "),
+        ("coded/redundancy", {"plr": 0.9}, "--plr 0.9 with --abl 2.0: "),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_by_their_flags(
+    name: str, values: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(MisuseError, match=f"^{re.escape(problem)}"):
+        checked(find(name).options, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        ("sequencer/popularity-change", {"rate": 1e-9}, "--rate 1e-09 with --seconds 12: nothing is published"),
+        ("overlay/costs", {"only": "99 %"}, "--only: no workload '99 %'; there are: 100 %, 50 %, "),
+    ],
+)
+def test_what_is_drawn_shows_that_options_make_no_sense(name: str, values: dict[str, object], problem: str) -> None:
+    with pytest.raises(MisuseError, match=f"^{re.escape(problem)}"):
+        find(name).run(checked(find(name).options, values))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -85,6 +118,23 @@ def test_flags_reach_the_run(tmp_path: Path) -> None:
     outcome = msgspec.json.decode((tmp_path / "sequencer" / "timestamp-size.json").read_bytes(), type=Outcome)
     assert (outcome.options["clients"], outcome.options["seed"]) == (50, 7)
     assert [row.paper for row in outcome.rows] == [{}] * 6, "the paper says nothing about 50 clients"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--per-client", "900"), "unisono: --per-client 900 with --topics 10: "),
+        (("--jobs", "2", "--seeds", "0..3"), "unisono: --jobs 2 with --seeds: "),
+    ],
+)
+def test_flags_that_contradict_each_other_are_one_line_and_exit_2(
+    arguments: tuple[str, ...], problem: str, tmp_path: Path
+) -> None:
+    done = unisono("experiment", "run", "sequencer/wan-latency", *arguments, "--out", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(problem)
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_flag_that_no_option_has_is_exit_2(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rich.table import Table
 from unisono.cli.simulate import parse_seeds
 from unisono.errors import MisuseError
 from unisono.experiments import EXPERIMENTS, Experiment, Outcome, Row, find
+from unisono.experiments.experiment import flag
 
 experiment = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -48,7 +49,7 @@ def list_them(as_json: AsJson = False) -> None:
     for column in ("what", "source", "options"):
         table.add_column(column)
     for name, e in found.items():
-        table.add_row(name, e.title, e.source, " ".join(f"--{flag(field)}" for field in e.options.__struct_fields__))
+        table.add_row(name, e.title, e.source, " ".join(map(flag, e.options.__struct_fields__)))
     Console().print(table)
 
 
@@ -81,15 +82,13 @@ def run_all(out: Keep = KEPT_IN, as_json: AsJson = False, jobs: Jobs = 1) -> Non
         print(json.dumps(msgspec.to_builtins(outcomes)))
 
 
-def flag(field: str) -> str:
-    return field.replace("_", "-")
-
-
 def command_of(name: str, chosen: Experiment) -> Any:
     """A function whose signature typer reads as the flags of this experiment's options."""
 
     def command(out: Path, as_json: bool, seeds: str | None, on: str, jobs: int, **values: Any) -> None:
         options = checked(chosen.options, values)
+        if jobs > 1 and (seeds is not None or on != "local"):
+            raise MisuseError(f"--jobs {jobs} with {'--on' if seeds is None else '--seeds'}: jobs share one local run")
         if seeds is None and on == "local":
             outcome = perform(name, chosen, options, jobs)
         else:
@@ -115,12 +114,13 @@ def command_of(name: str, chosen: Experiment) -> Any:
 
 
 def checked(options: type[Struct], values: dict[str, Any]) -> Struct:
-    """The options, within the bounds they name; raises MisuseError with the flag that is not."""
+    """The options, within the bounds they name; raises MisuseError with the flag that is not, or with those that
+    contradict each other."""
     try:
         return msgspec.convert(values, options)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
-        raise MisuseError(f"--{flag(place.rstrip('`'))}: {problem}") from None
+        raise MisuseError(f"{flag(place.rstrip('`'))}: {problem}") from None
 
 
 def parameters_of(options: type[Struct]) -> list[inspect.Parameter]:
@@ -132,7 +132,7 @@ def parameters_of(options: type[Struct]) -> list[inspect.Parameter]:
         metadata = getattr(hints[field.name], "__metadata__", ())
         text = next((m.description for m in metadata if isinstance(m, Meta) and m.description), None)
         kind = getattr(hints[field.name], "__origin__", hints[field.name]) if metadata else hints[field.name]
-        option = typer.Option(f"--{flag(field.name)}", help=text)
+        option = typer.Option(flag(field.name), help=text)
         parameters.append(
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option]

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Figure, Row, Value
+from unisono.errors import MisuseError
+from unisono.experiments.experiment import Experiment, Figure, Row, Value, contradiction
 from unisono.machine import Broadcast, Fired, Heard, SetTimer
 from unisono.model.ids import Topic
 from unisono.model.time import Micros
@@ -17,7 +18,7 @@ from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.forwarder import Forwarder
 from unisono.protocols.coded.messages import EventKey, Piece
 from unisono.protocols.coded.redundancy import sending_order
-from unisono.protocols.coded.wire import ENVELOPE_BYTES, OVERHEAD_BYTES, Packet, unpack
+from unisono.protocols.coded.wire import ENVELOPE_BYTES, OVERHEAD_BYTES, ROWS_MAX, Packet, unpack
 from unisono.sim.scribe import NodeId, Ring, Tree, node_id
 from unisono.structures.decoder import Decoder
 
@@ -32,12 +33,18 @@ PAPER = {("coded", 8): 1.0, ("plain", 29): 1.0}
 class Options(Struct, frozen=True):
     """The thesis' setting: 16 packets, 39 subscribers, 1000 events, PLR .05, ABL 2."""
 
-    rows: Annotated[int, Meta(ge=1, description="plain packets of an event")] = 16
+    rows: Annotated[int, Meta(ge=2, le=ROWS_MAX, description="plain packets of an event")] = 16
     subscribers: Annotated[int, Meta(ge=1, description="receivers of each event")] = 39
     events: Annotated[int, Meta(ge=1, description="publications")] = 1000
     plr: Annotated[float, Meta(ge=0, lt=1, description="packet loss rate")] = 0.05
     abl: Annotated[float, Meta(ge=1, description="average burst length of losses")] = 2.0
     seed: Annotated[int, Meta(description="seed of losses and coefficients")] = 0
+
+    def __post_init__(self) -> None:
+        try:
+            Channel(self.plr, self.abl)
+        except MisuseError as error:
+            raise contradiction(self, str(error), "plr", "abl") from None
 
 
 def run(options: Options) -> list[Row]:
@@ -59,6 +66,7 @@ def _misses(options: Options, content: str, extra: int) -> int:
     config = CodedConfig(
         packet_bytes=OVERHEAD_BYTES + 2 * options.rows,
         rows_max=options.rows,
+        event_bytes_max=options.rows**2,
         coded=content != "plain",
         redundancy=extra,
         recode=content.endswith("recoding"),

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Row
+from unisono.errors import MisuseError
+from unisono.experiments.experiment import Experiment, Row, contradiction
 from unisono.protocols.coded.channel import Channel
 from unisono.protocols.coded.success import Packets, success
 
@@ -19,6 +20,12 @@ class Options(Struct, frozen=True):
     fanout: Annotated[int, Meta(ge=1, description="partners a node meets in a round")] = 1
     rounds: Annotated[int, Meta(ge=1, description="rounds of gossip")] = 5
     packets: Annotated[Packets, Meta(description="copies, combinations of one's own, or one set for all")] = "common"
+
+    def __post_init__(self) -> None:
+        try:
+            Channel(self.plr, self.abl)
+        except MisuseError as error:
+            raise contradiction(self, str(error), "plr", "abl") from None
 
 
 def run(options: Options) -> list[Row]:

@@ -9,13 +9,16 @@
 
     EXPERIMENT = Experiment("Size of a timestamp", "paper 007, figure 5", Options, run, Figure("topics", "entries"))
 
-Options become flags of `unisono experiment run NAME`, with their types, defaults and descriptions.
+Options become flags of `unisono experiment run NAME`, with their types, bounds, defaults and descriptions. Those that
+contradict each other are refused in `__post_init__` by `raise contradiction(self, why, "clients", "topics")`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+
+from unisono.errors import MisuseError
 
 Value = str | int | float | bool
 
@@ -63,3 +66,14 @@ class Outcome(Struct, frozen=True):
     options: dict[str, Any]
     seconds: float
     rows: list[Row]
+
+
+def flag(option: str) -> str:
+    """`per_client` as users write it: `--per-client`."""
+    return f"--{option.replace('_', '-')}"
+
+
+def contradiction(options: Struct, why: str, *names: str) -> MisuseError:
+    """The error of options that do not go together; a line with their flags and values."""
+    given = " with ".join(f"{flag(name)} {getattr(options, name)}" for name in names)
+    return MisuseError(f"{given}: {why}")

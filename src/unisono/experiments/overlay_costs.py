@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from unisono.audit.metrics import ordering_degree
 from unisono.audit.trace import Trace
+from unisono.errors import MisuseError
 from unisono.experiments.baselines.lamport_overlay import LamportBroker
 from unisono.experiments.baselines.literal_overlay import LiteralBroker
 from unisono.experiments.experiment import Experiment, Row
@@ -234,7 +235,10 @@ def play(tree: Tree, workload: Workload, scheme: str, options: Options) -> Measu
 def run(options: Options) -> list[Row]:
     tree = topology(options.cores)
     rows: list[Row] = []
-    for name, workload in workloads(options.cores, Random(f"{options.seed}/workloads")).items():
+    found = workloads(options.cores, Random(f"{options.seed}/workloads"))
+    if options.only and options.only not in found:
+        raise MisuseError(f"--only: no workload {options.only!r}; there are: {', '.join(found)}")
+    for name, workload in found.items():
         if options.only and name != options.only:
             continue
         plain = play(tree, workload, "plain FIFO", options)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Figure, Row
+from unisono.experiments.experiment import Experiment, Figure, Row, contradiction
 from unisono.experiments.sequencer_schemes import TOTAL, Stage, build_sequencer, star
 from unisono.experiments.sequencer_sites import Crowd, Publication, Sites, Subscriber, find_sites
 from unisono.model.ids import Address, Topic
@@ -41,6 +41,12 @@ class Options(Struct, frozen=True):
     subscribers: Annotated[int, Meta(ge=1, description="subscribers at each site")] = 4
     rate: Annotated[float, Meta(gt=0, description="publications per second, of all sites together")] = 200.0
     seed: Annotated[int, Meta(description="seed of the publications")] = 0
+
+    def __post_init__(self) -> None:
+        if self.change >= self.seconds:
+            raise contradiction(self, "it is over before anything changes", "change", "seconds")
+        if self.period_ms > self.seconds * 1000:
+            raise contradiction(self, "it is over before a ranking can have seen anything", "period_ms", "seconds")
 
 
 def run(options: Options) -> list[Row]:
@@ -98,6 +104,8 @@ def _crowd(options: Options, sites: Sites) -> Crowd:
             if topic == hot:
                 topic += 1
         publications.append(Publication(round(at), site, topic))
+    if not publications:
+        raise contradiction(options, "nothing is published", "rate", "seconds")
     return Crowd(count * TOPICS, TOPICS, subscribers, tuple(publications))
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Figure, Row
+from unisono.experiments.experiment import Experiment, Figure, Row, contradiction
 from unisono.machine import Broadcast
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
@@ -44,6 +44,12 @@ class Options(Struct, frozen=True):
         Literal["power-law", "uniform"], Meta(description="how events choose their topics; same shape")
     ] = "power-law"
     seed: Annotated[int, Meta(description="seed of the clients' choices")] = 0
+
+    def __post_init__(self) -> None:
+        if self.per_client > self.topics:
+            raise contradiction(self, "there are not so many distinct topics", "per_client", "topics")
+        if self.sgmin > 2 and self.events:
+            raise contradiction(self, "no node has such groups, they can only be counted", "sgmin", "events")
 
 
 def run(options: Options) -> list[Row]:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from unisono.experiments.experiment import Experiment, Figure, Row, Value
+from unisono.experiments.experiment import Experiment, Figure, Row, Value, contradiction
 from unisono.experiments.sequencer_bound import direct_and_bound_us
 from unisono.experiments.sequencer_schemes import DIRECT, SCHEMES, play
 from unisono.experiments.sequencer_sites import Crowd, Habits, Sites, draw_crowd, find_sites
@@ -45,6 +45,12 @@ class Options(Struct, frozen=True):
     rate: Annotated[float, Meta(gt=0, description="publications per second, of all sites together")] = 1000.0
     jitter: Annotated[float, Meta(ge=0, description="mean of the exponential jitter, as a share of each latency")] = 0.0
     seed: Annotated[int, Meta(description="seed of the crowd and of the world")] = 0
+
+    def __post_init__(self) -> None:
+        if self.per_client > self.topics:
+            raise contradiction(self, "a subscriber may want topics of one site only", "per_client", "topics")
+        if self.workload == "sweep" and self.sites not in ("B5", "all"):
+            raise contradiction(self, "the sweep is of B5", "workload", "sites")
 
 
 def parts(options: Options) -> list[Options]:
