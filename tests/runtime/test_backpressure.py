@@ -39,7 +39,7 @@ def test_a_program_that_does_not_read_holds_a_bounded_buffer_while_others_go_on(
             reading = asyncio.ensure_future(take(eager, 5000))
             await publisher.send_all(range(5000))
             assert len(await reading) == 5000
-            assert len(lazy._waiting) <= 100
+            assert lazy.waiting <= 100
             first = await anext(lazy)
             assert first.gap is not None
             assert (first.gap.first, first.gap.last) == (1, 4900)

@@ -47,7 +47,7 @@ def test_decorated_functions_are_called_in_order() -> None:
         async with asyncio.timeout(120), unisono.connect("memory://app") as session:
             serving = asyncio.ensure_future(app.serve(stop, session))
             await asyncio.sleep(0)
-            while not session._streams or len(session._streams[0].topics) < 2 or not session._streams[0]._numbers:
+            while not session._streams or len(session._streams[0].topics) < 2 or not session._streams[0].bases:
                 await asyncio.sleep(0.002)
             for number in range(10):
                 await session.publish("ab"[number % 2], number)

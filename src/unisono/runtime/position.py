@@ -29,6 +29,37 @@ class Turn:
         return encode_position({**self.before, **dict([*self.steps[:count], *within])})
 
 
+class Progress:
+    """How far a subscription is: per topic in force the last number delivered, and the turn under way."""
+
+    __slots__ = ("numbers", "turn")
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        """Before the turn."""
+        self.turn = Turn({})
+
+    def begin(self, numbers: dict[str, int]) -> None:
+        """The subscription stands behind these numbers."""
+        self.numbers = numbers
+        self.turn = Turn(dict(numbers))
+
+    def join(self, name: str, base: int) -> None:
+        """A topic is in force behind a number."""
+        self.numbers[name] = base
+        self.turn = Turn(dict(self.numbers))
+
+    def skip_to(self, numbers: dict[str, int]) -> None:
+        """Numbers up to these are done with, whether they were events or not."""
+        self.numbers.update(self.turn.steps)
+        self.numbers.update(numbers)
+        self.turn = Turn(dict(self.numbers))
+
+    def reached(self) -> dict[str, int]:
+        """The last number delivered per topic, the turn included."""
+        return {**self.turn.before, **dict(self.turn.steps)}
+
+
 def encode_position(numbers: dict[str, int]) -> str:
     packed = msgspec.msgpack.encode((POSITION_VERSION, numbers))
     return base64.urlsafe_b64encode(packed).decode().rstrip("=")

@@ -24,6 +24,7 @@ from unisono.runtime.fetching import GAP, Fetch, Fetched, Follow, Locate, Locate
 from unisono.runtime.groups import Enlisted, ToGroups
 
 if TYPE_CHECKING:
+    from unisono.runtime.delivering import Delivering
     from unisono.runtime.session import Session
     from unisono.runtime.stream import Stream
 
@@ -111,12 +112,14 @@ class ArchiveClient:
 class Replay:
     """One passage of a stream through the archive. The stream gives it what comes in live until `is_over`."""
 
-    def __init__(self, stream: "Stream", archive: ArchiveClient, above: dict[str, int], held_max: int) -> None:
+    def __init__(
+        self, stream: "Stream", delivering: "Delivering", archive: ArchiveClient, above: dict[str, int], held_max: int
+    ) -> None:
         """`above`: per topic the last number already delivered. The stream has room for `held_max` twice."""
         self.needs: dict[str, int] = {}
         """Per topic the number up to which the live subscription brings nothing."""
         self.is_over = False
-        self._stream, self._archive, self._held_max = stream, archive, held_max
+        self._stream, self._delivering, self._archive, self._held_max = stream, delivering, archive, held_max
         self._piece = max(1, held_max // 2)
         self._at = dict(above)
         # Topics that a start position says nothing of begin at its cut: what they said before would come too late.
@@ -178,8 +181,8 @@ class Replay:
             for start in range(0, len(answer.rows), self._piece):
                 for row in answer.rows[start : start + self._piece]:
                     self._deliver(row)
-                self._stream.end_turn()
-                await self._stream.room()
+                self._delivering.end_turn()
+                await self._delivering.room()
             after = answer.upto
             if after < answer.sealed:
                 seal = False
@@ -211,13 +214,13 @@ class Replay:
             self._skipped[row.topic] = row.number
             return
         if self._skipped:
-            self._stream.skip_to(self._skipped)
+            self._delivering.skip_to(self._skipped)
             self._skipped = {}
         if GAP in row.headers:
             first = max(int(row.headers[GAP]), number + 1)
-            self._stream.pass_on(row.topic, Gap(topic, first, row.number, row.payload.decode()))
+            self._delivering.pass_on(row.topic, Gap(topic, first, row.number, row.payload.decode()))
         else:
-            self._stream.pass_on(row.topic, Heard(topic, to_event(row), number=row.number))
+            self._delivering.pass_on(row.topic, Heard(topic, to_event(row), number=row.number))
 
     def _tell_lost(self, dropped: dict[str, int]) -> None:
         for name, last in dropped.items():
@@ -228,25 +231,25 @@ class Replay:
             if self._stream.promise.reliability == "reliable":
                 raise DataLossError(reason)
             self._at[name] = last
-            self._stream.pass_on(name, Gap(topic, number + 1, last, reason))
+            self._delivering.pass_on(name, Gap(topic, number + 1, last, reason))
 
     def _tell_stalled(self, topics: tuple[str, ...], reason: str) -> None:
         for name in topics[:1]:
-            self._stream.tell_stalled(name, Stalled(self._stream.topics.get(name, Topic(0)), Micros(0), reason))
+            self._delivering.tell_stalled(name, Stalled(self._stream.topics.get(name, Topic(0)), Micros(0), reason))
 
     def _go_live(self, covers: dict[str, int]) -> None:
         """The seam: one step, nothing comes in between."""
         self.is_over = True
-        self._stream.skip_to({name: max(number, self._at.get(name, 0)) for name, number in covers.items()})
+        self._delivering.skip_to({name: max(number, self._at.get(name, 0)) for name, number in covers.items()})
         for name, item in self._held:
             done = covers.get(name, 0)
             if _last(item) <= done:
                 continue
             if isinstance(item, Gap) and item.first <= done:
                 item = Gap(item.topic, done + 1, item.last, item.reason)
-            self._stream.pass_on(name, item)
+            self._delivering.pass_on(name, item)
         self._held.clear()
-        self._stream.end_turn()
+        self._delivering.end_turn()
 
 
 def _last(item: Heard | Gap) -> int:

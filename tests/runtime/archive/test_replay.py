@@ -253,7 +253,7 @@ def test_a_reliable_stream_that_is_read_in_large_batches_goes_on_when_its_buffer
         async with session.subscribe("a", reliability="reliable", buffer=8) as stream:
             publisher = await session.publisher("a")
             await publisher.send_all(range(200))
-            while not stream._pausing:
+            while not stream._waiting.is_pausing:
                 await asyncio.sleep(0.01)
             rest = asyncio.create_task(publisher.send_all(range(200, 400)))  # what came before the pause is here
             found: list[object] = []
@@ -273,7 +273,7 @@ def test_a_full_stream_that_is_closed_leaves_the_broker_to_the_others(tmp_path: 
         publisher = await session.publisher("a")
         async with session.subscribe("a", reliability="reliable", buffer=8) as lazy, session.subscribe("a") as other:
             await publisher.send_all(range(200))
-            while not lazy._pausing:
+            while not lazy._waiting.is_pausing:
                 await asyncio.sleep(0.01)
             await lazy.close()
             assert [event.data for event in await take(other, 200)] == list(range(200))
@@ -358,7 +358,8 @@ def test_the_seam_is_a_cut_of_all_topics_not_the_base_of_each() -> None:
                 Fetched(1, (_row(1, "t", 1),), 1, 1, {"t": 1, "x": 0}, {}),
                 Fetched(2, (_row(2, "t", 2), _row(3, "x", 1)), 3, 3, {"t": 2, "x": 1}, {}),
             )
-            replay = stream._replay = Replay(stream, stream.archive, {}, 100)  # type: ignore[arg-type]
+            replay = Replay(stream, stream._delivering, stream.archive, {}, 100)  # type: ignore[arg-type]
+            stream._delivering.replay = replay
             replay.needs.update({"t": 1, "x": 1})
             for number in (2, 3):
                 event = Event("p", number, "t", f"t{number}".encode())
@@ -379,7 +380,8 @@ def test_what_is_too_much_to_hold_comes_from_the_archive(tmp_path: Path) -> None
                 Fetched(2, rows[2:7], 7, 7, {"t": 7}, {}),
                 Fetched(3, rows[7:], 8, 8, {"t": 8}, {}),
             )
-            replay = stream._replay = Replay(stream, stream.archive, {}, 4)  # type: ignore[arg-type]
+            replay = Replay(stream, stream._delivering, stream.archive, {}, 4)  # type: ignore[arg-type]
+            stream._delivering.replay = replay
             replay.needs.update({"t": 2})
             for number in range(3, 13):  # four are held: 9 to 12
                 stream.deliver(Heard(topic, Event("p", number, "t", f"t{number}".encode()), number=number))
