@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from unisono.model.ids import Address, Topic
 
+SAMPLE = 4
+"""Members told about in a message."""
+
 
 class EventKey(Struct, frozen=True, array_like=True, order=True):
     """Names an event: publishers number their events per topic, from 1."""
