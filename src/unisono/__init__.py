@@ -21,7 +21,7 @@ from unisono.machine import Accepted, Gap, Refused, Stalled, Unknown
 from unisono.runtime.app import App
 from unisono.runtime.connect import connect
 from unisono.runtime.notification import Notification
-from unisono.runtime.publish import Publisher
+from unisono.runtime.publisher import Publisher
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 from unisono.runtime.sync import SyncSession, SyncStream, connect_sync

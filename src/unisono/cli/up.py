@@ -24,7 +24,7 @@ from unisono.model.region import public_cloud
 from unisono.runtime.connect import connect
 from unisono.runtime.emulate import Emulation, star_of
 from unisono.runtime.loop import run, stop_signal
-from unisono.runtime.publish import Publisher
+from unisono.runtime.publisher import Publisher
 from unisono.runtime.stream import Stream
 
 TOPICS = ("trades", "quotes")

@@ -10,7 +10,7 @@ from typing import Self
 from unisono.model.deployment import Deployment
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.links import Links
-from unisono.runtime.publish import Publisher
+from unisono.runtime.publisher import Publisher
 from unisono.runtime.sequenced import SequencedSession
 from unisono.runtime.session import SessionConfig
 

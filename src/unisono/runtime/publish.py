@@ -1,31 +1,30 @@
-"""Publishing: requests in flight, their outcomes, and publishers that do not wait for each.
+"""Publishing: requests in flight, and their outcomes.
 
 An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`, which counts. In flight are at most
 `window` events per topic; whoever publishes more waits for room, so a slow home slows its publishers.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from unisono.errors import PlanError
 from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown, one_by_one
 from unisono.model.deployment import Deployment
-from unisono.model.event import Event, EventRow, Events, Scalar
-from unisono.model.grid import Cell, Grid
+from unisono.model.event import Event, Scalar
 from unisono.model.ids import EventId, Topic
 from unisono.model.journal import Record
 from unisono.model.predicate import flatten
 from unisono.model.time import Micros
 from unisono.runtime.asked import Asked
+from unisono.runtime.confirmations import Confirmations
 from unisono.runtime.content import attributes_of, content_of, parse_where
 from unisono.runtime.dialect import NO_ATTRIBUTES, publisher_on
 from unisono.runtime.grids import Grids
 from unisono.runtime.host import Host
+from unisono.runtime.lane import Asker, Lane, Outcome, Row
 from unisono.runtime.payload import encode_payload
-
-Outcome = Accepted | Refused | Unknown
+from unisono.runtime.publisher import Publisher
 
 
 class OutboxOwner(Protocol):
@@ -46,64 +45,6 @@ class OutboxOwner(Protocol):
     def note(self, record: Record) -> None: ...
 
     def note_publish(self, event: Event) -> None: ...
-
-
-class _Lane:
-    """What we publish on one topic."""
-
-    __slots__ = (
-        "cells",
-        "grid",
-        "in_flight",
-        "name",
-        "publisher",
-        "roomers",
-        "row",
-        "sequence",
-        "topic",
-        "unknown",
-    )
-
-    def __init__(self, name: str, topic: Topic, publisher: str) -> None:
-        self.name, self.topic, self.publisher = name, topic, publisher
-        self.sequence = 0
-        self.in_flight = 0
-        self.roomers: list[asyncio.Future[None]] = []
-        self.grid: Grid | None = None
-        self.cells: dict[Cell, _Lane] = {}
-        self.row: _Row | None = None  # what is published in this turn of the loop
-        self.unknown = 0  # outcomes Unknown: as long as they are repeated they take up room
-
-
-Asker: TypeAlias = "tuple[_Lane, asyncio.Future[Outcome] | Publisher]"
-"""Whose publication it is; all those of a `Publisher` share one."""
-
-
-class _Row:
-    """Events on one topic in a row, and who wants to know what becomes of each."""
-
-    __slots__ = ("askers", "attributes", "first", "lane", "payloads")
-
-    def __init__(self, lane: _Lane, first: int) -> None:
-        self.lane, self.first = lane, first
-        self.payloads: list[bytes] = []
-        self.attributes: dict[int, dict[str, Scalar]] = {}  # by sequence, of those that have some
-        self.askers: list[tuple[Asker, int]] = []
-        """Who asked, and from which place in the row on."""
-
-    def ask(self, asker: Asker) -> None:
-        """Wants to know what becomes of those that are added now."""
-        if not self.askers or self.askers[-1][0] is not asker:
-            self.askers.append((asker, len(self.payloads)))
-
-    def events(self) -> Events:
-        lane, attributes = self.lane, self.attributes
-        if not attributes:
-            return EventRow(lane.publisher, self.first, lane.name, tuple(self.payloads))
-        return tuple(
-            Event(lane.publisher, sequence, lane.name, payload, attributes.get(sequence, NO_ATTRIBUTES))
-            for sequence, payload in enumerate(self.payloads, self.first)
-        )
 
 
 class Outbox:
@@ -132,34 +73,33 @@ class Outbox:
         self._requests = 0
         self._asked: Asked[Asker] = Asked()
         self._ids: dict[int, EventId] = {}  # of the same, for the journal
-        self._lanes: dict[str, _Lane] = {}
-        self._rows: list[_Row] = []  # published in this turn of the loop
+        self._lanes: dict[str, Lane] = {}
+        self._rows: list[Row] = []  # published in this turn of the loop
         # Without causal order nothing is promised across topics: then all events of a topic are in a row.
         self._is_causal = session.deployment.sequencing.order == "causal"
-        self._stored = False  # the broker keeps what it confirms: acceptance waits for that
-        self._unconfirmed: dict[int, Accepted | None] = {}  # in order of publication
+        self._confirmations: Confirmations | None = None
         self._drainers: list[asyncio.Future[None]] = []
-        self._watch: asyncio.TimerHandle | None = None
 
     @property
     def in_flight(self) -> int:
         return len(self._asked) + sum(len(row.payloads) for row in self._rows)
 
     def confirmations_count(self) -> None:
-        self._stored = True
+        """The broker keeps what it confirms: acceptance waits for that."""
+        self._confirmations = Confirmations(self._confirm_s, self._settle)
 
-    async def lane(self, topic: str) -> _Lane:
+    async def lane(self, topic: str) -> Lane:
         lane = self._lanes.get(topic)
         if lane is None:
             number = (await self._session.open_topics([topic]))[topic]
-            lane = _Lane(topic, number, publisher_on(self._address, topic))
+            lane = Lane(topic, number, publisher_on(self._address, topic))
             if self._grids is not None and topic in self._grids:
                 lane.grid, names = self._grids.of(topic)
                 lane.cells = {cell: await self.lane(name) for cell, name in names.items()}
             lane = self._lanes.setdefault(topic, lane)
         return lane
 
-    def cell(self, lane: _Lane, data: Any, attributes: dict[str, Scalar] | None) -> tuple[_Lane, Any]:
+    def cell(self, lane: Lane, data: Any, attributes: dict[str, Scalar] | None) -> tuple[Lane, Any]:
         """Where an event of a topic with a grid goes; it is encoded for that, since subscribers see what is encoded."""
         if lane.grid is None:
             return lane, data
@@ -167,7 +107,7 @@ class Outbox:
         seen = content_of(Event(lane.publisher, 0, lane.name, payload, attributes or NO_ATTRIBUTES))
         return lane.cells[lane.grid.cell_of(flatten(seen))], payload
 
-    async def room(self, lane: _Lane) -> None:
+    async def room(self, lane: Lane) -> None:
         """Returns when one more event may be published on the topic."""
         while lane.in_flight >= self.window:
             self._session.check_alive()
@@ -210,21 +150,21 @@ class Outbox:
         lane.sequence += len(payloads)
         lane.in_flight += len(payloads)
 
-    def is_plain(self, lane: _Lane) -> bool:
+    def is_plain(self, lane: Lane) -> bool:
         """Whether `put_all` will do for what is published on the topic."""
         return lane.grid is None and not lane.unknown and not self._journals and not self.by_content
 
-    def _row(self, lane: _Lane, first: int) -> _Row:
+    def _row(self, lane: Lane, first: int) -> Row:
         """What is published on the topic in this turn of the loop."""
         row = lane.row
         if row is None or (self._is_causal and row is not self._rows[-1]):
-            row = lane.row = _Row(lane, first)
+            row = lane.row = Row(lane, first)
             if not self._rows:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._rows.append(row)
         return row
 
-    def _is_full(self, lane: _Lane) -> bool:
+    def _is_full(self, lane: Lane) -> bool:
         """Whether what is in flight, and what has been given up here and not by the machine, fills the window."""
         lane.unknown = min(lane.unknown, self._still_open(lane.topic)) if self._still_open is not None else 0
         return lane.in_flight + lane.unknown >= self.window
@@ -243,11 +183,11 @@ class Outbox:
                 self._asked.put(first + place, asker, end - place)
             if self._journals:
                 self._ids.update(zip(requests, [event.id for event in events]))
-            if self._stored:
-                self._unconfirmed.update(dict.fromkeys(requests))
+            if self._confirmations is not None:
+                self._confirmations.add(requests)
             self._host.post(Publish(row.lane.topic, events, first))
 
-    def advertise(self, lane: _Lane, where: str) -> None:
+    def advertise(self, lane: Lane, where: str) -> None:
         if not self.by_content:
             raise PlanError("advertisements are for the brokers of an overlay, and this deployment has none")
         if self._rows:
@@ -263,34 +203,20 @@ class Outbox:
 
     def confirmed(self, count: int) -> None:
         """The broker has taken the oldest `count` payloads."""
-        if not self._stored:
-            return
-        for _ in range(min(count, len(self._unconfirmed))):
-            request = next(iter(self._unconfirmed))
-            accepted = self._unconfirmed.pop(request)
-            if accepted is not None:
-                self._settle(Accepted(request, "stored"))
+        if self._confirmations is not None:
+            self._confirmations.confirmed(count)
 
     def settle(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Accepted):
             self._settle(outcome)
-        elif self._stored:
+        elif self._confirmations is not None:
             for request in range(outcome.request, outcome.request + outcome.count):
-                self._settle_stored(request)
+                self._confirmations.numbered(request)
         elif self._ids:
             for one in one_by_one(outcome):
                 self._settle(one)
         else:
             self._settle_row(outcome)
-
-    def _settle_stored(self, request: int) -> None:
-        """It has its number; does the broker keep it?"""
-        if request not in self._unconfirmed:
-            self._settle(Accepted(request, "stored"))
-            return
-        self._unconfirmed[request] = Accepted(request)
-        if self._watch is None:
-            self._watch_confirmations(0)
 
     def _settle_row(self, outcome: Accepted) -> None:
         """The usual case, at a cost that hardly depends on the length of the row."""
@@ -302,17 +228,6 @@ class Outbox:
             elif not answer.done():
                 answer.set_result(Accepted(first, outcome.strength))
         self._let_go()
-
-    def _watch_confirmations(self, overdue: int) -> None:
-        """What has a number and was there when we last looked, and still waits for the broker, is unknown."""
-        for request in [r for r, accepted in self._unconfirmed.items() if accepted is not None and r <= overdue]:
-            self._unconfirmed[request] = None
-            self._settle(Unknown(request, "it has its number, but the broker has not confirmed that it keeps it"))
-        waits = any(accepted is not None for accepted in self._unconfirmed.values())
-        self._watch = None
-        if waits:
-            loop = asyncio.get_running_loop()
-            self._watch = loop.call_later(self._confirm_s, self._watch_confirmations, self._requests)
 
     def _settle(self, outcome: Outcome) -> None:
         found = self._asked.take(outcome.request, 1)
@@ -330,7 +245,7 @@ class Outbox:
         _tell(asker, outcome)
         self._let_go()
 
-    def _let_in(self, lane: _Lane) -> None:
+    def _let_in(self, lane: Lane) -> None:
         if lane.roomers and 2 * lane.in_flight <= self.window:
             roomers, lane.roomers = lane.roomers, []
             for roomer in roomers:
@@ -346,8 +261,8 @@ class Outbox:
 
     def give_up(self, reason: str) -> None:
         """The session ends: whatever has no outcome yet is unknown."""
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._confirmations is not None:
+            self._confirmations.stop()
         self._flush()
         for request in list(self._asked):
             self._settle(Unknown(request, reason))
@@ -359,107 +274,3 @@ def _tell(asker: Asker, outcome: Outcome) -> None:
         answer.settled(outcome)
     elif not answer.done():
         answer.set_result(outcome)
-
-
-class Publisher:
-    """Publishes on one topic without waiting for each outcome.
-
-    publisher = await session.publisher("trades")
-    for trade in trades:
-        await publisher.send(trade)      # waits only when the window is full
-    await publisher.drain()              # publisher.accepted, .failures
-    """
-
-    def __init__(self, outbox: Outbox, lane: _Lane) -> None:
-        self.accepted = 0
-        self.failures: list[Refused | Unknown] = []
-        """What was not accepted, at most the last 1000."""
-        self._outbox, self._lane = outbox, lane
-        self._asker: Asker = (lane, self)
-        self._open = 0
-        self._drainers: list[asyncio.Future[None]] = []
-
-    @property
-    def topic(self) -> str:
-        return self._lane.name
-
-    async def send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> None:
-        asker = self._asker
-        lane = asker[0]
-        if lane.grid is not None:
-            lane, data = self._outbox.cell(lane, data, attributes)
-            asker = (lane, self)
-        if lane.in_flight >= self._outbox.window:
-            await self._outbox.room(lane)
-        self._put(asker, data, attributes)
-
-    def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
-        """Sends if there is room in the window; False if there is none, and then nothing was sent."""
-        lane, data = self._outbox.cell(self._lane, data, attributes)
-        if lane.in_flight >= self._outbox.window:
-            return False
-        self._put(self._asker if lane is self._lane else (lane, self), data, attributes)
-        return True
-
-    def _put(self, asker: Asker, data: Any, attributes: dict[str, Scalar] | None) -> None:
-        self._open += 1
-        try:
-            self._outbox.put(asker, data, attributes)
-        except Exception:  # it cannot be encoded: nothing was sent, so nothing has to be waited for
-            self._open -= 1
-            raise
-
-    async def send_all(self, batch: Iterable[Any]) -> None:
-        """Sends many, at less than the cost of each on its own; `batch` is read as far as there is room."""
-        outbox, lane, rest = self._outbox, self._lane, iter(batch)
-        while outbox.is_plain(lane):
-            if lane.in_flight >= outbox.window:
-                await outbox.room(lane)
-                continue
-            payloads: list[bytes] = []
-            try:
-                some = islice(rest, outbox.window - lane.in_flight)
-                payloads.extend(each if type(each) is bytes else encode_payload(each) for each in some)
-            finally:  # what comes before one that cannot be encoded is sent
-                if payloads:
-                    self._open += len(payloads)
-                    outbox.put_all(self._asker, payloads)
-            if not payloads:
-                return
-        for each in rest:
-            await self.send(each)
-
-    def advertise(self, where: str) -> None:
-        """Says anew what this publisher will publish, to the brokers of an overlay; the narrower, the less they wait.
-
-        What lies outside is published all the same, as soon as every broker knows that it may come.
-        """
-        self._outbox.advertise(self._lane, where)
-
-    async def drain(self) -> None:
-        """Returns when everything sent has its outcome; look at `failures` then."""
-        if self._open:
-            drainer = asyncio.get_running_loop().create_future()
-            self._drainers.append(drainer)
-            await drainer
-
-    def settled(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Accepted):
-            self.settled_all(1)
-            return
-        self.failures.append(outcome)
-        del self.failures[:-1000]
-        self._close(1)
-
-    def settled_all(self, count: int) -> None:
-        """As many as this have been accepted."""
-        self.accepted += count
-        self._close(count)
-
-    def _close(self, count: int) -> None:
-        self._open -= count
-        if not self._open and self._drainers:
-            drainers, self._drainers = self._drainers, []
-            for drainer in drainers:
-                if not drainer.done():
-                    drainer.set_result(None)

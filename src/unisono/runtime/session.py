@@ -27,9 +27,11 @@ from unisono.runtime.clock import Clock
 from unisono.runtime.content import parse_where
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.journal import JournalFile, publication
+from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links
 from unisono.runtime.payload import payload_decoder
-from unisono.runtime.publish import Outbox, Outcome, Publisher
+from unisono.runtime.publish import Outbox
+from unisono.runtime.publisher import Publisher
 from unisono.runtime.security import client_context
 from unisono.runtime.stream import OnStall, Stream, check_interests
 

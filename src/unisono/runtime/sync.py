@@ -17,9 +17,9 @@ from typing import Any, Self, TypeVar
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment
 from unisono.runtime.connect import connect
+from unisono.runtime.lane import Outcome
 from unisono.runtime.loop import new_loop
 from unisono.runtime.notification import Notification
-from unisono.runtime.publish import Outcome
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 

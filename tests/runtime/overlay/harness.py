@@ -23,7 +23,7 @@ from unisono.audit import Trace, Verdict, judge_trace
 from unisono.machine import CutOff
 from unisono.model.deployment import Deployment, Security, dump_deployment
 from unisono.model.journal import Header, Journal, Record
-from unisono.runtime.publish import Publisher
+from unisono.runtime.publisher import Publisher
 from unisono.runtime.session import Session
 from unisono.runtime.stream import Stream
 

@@ -1,0 +1,53 @@
+"""Brokers that keep what they confirm: an event is accepted when it has its number and the broker has said that it
+keeps the payload, whichever comes last.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from unisono.machine import Accepted, Unknown
+
+
+class Confirmations:
+    """Requests whose payloads the broker has not confirmed yet. `settle` is told what has become of them."""
+
+    def __init__(self, patience_s: float, settle: Callable[[Accepted | Unknown], None]) -> None:
+        """`patience_s`: how long the broker may take to confirm what has its number."""
+        self._patience_s, self._settle = patience_s, settle
+        self._open: dict[int, bool] = {}  # in order of publication: whether it has its number
+        self._last = 0
+        self._watch: asyncio.TimerHandle | None = None
+
+    def add(self, requests: range) -> None:
+        """Published."""
+        self._open.update(dict.fromkeys(requests, False))
+        self._last = requests[-1]
+
+    def confirmed(self, count: int) -> None:
+        """The broker has taken the oldest `count` payloads."""
+        for _ in range(min(count, len(self._open))):
+            request = next(iter(self._open))
+            if self._open.pop(request):
+                self._settle(Accepted(request, "stored"))
+
+    def numbered(self, request: int) -> None:
+        """It has its number; does the broker keep it?"""
+        if request not in self._open:
+            self._settle(Accepted(request, "stored"))
+            return
+        self._open[request] = True
+        if self._watch is None:
+            self._look(0)
+
+    def _look(self, overdue: int) -> None:
+        """What has a number and was there when we last looked, and still waits for the broker, is unknown."""
+        for request in [request for request, is_numbered in self._open.items() if is_numbered and request <= overdue]:
+            self._open[request] = False
+            self._settle(Unknown(request, "it has its number, but the broker has not confirmed that it keeps it"))
+        self._watch = None
+        if any(self._open.values()):
+            self._watch = asyncio.get_running_loop().call_later(self._patience_s, self._look, self._last)
+
+    def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
