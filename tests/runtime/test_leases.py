@@ -7,7 +7,8 @@ from tests.runtime.test_tokens import introduce
 from unisono.model.ids import Address
 from unisono.model.time import SECOND
 from unisono.runtime.frames import Hello
-from unisono.runtime.node import Node, sequencer_config
+from unisono.runtime.node import Node
+from unisono.runtime.sequencing import sequencer_config
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):

@@ -21,7 +21,8 @@ from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address
 from unisono.model.time import SECOND, Micros
-from unisono.runtime.node import CLIENT_LEASE_US, Node
+from unisono.runtime.node import Node
+from unisono.runtime.sequencing import CLIENT_LEASE_US
 from unisono.spark.sink import SinkOptions, collect, publish, rows_of
 from unisono.spark.source import ROWS, Options
 

@@ -3,13 +3,14 @@
     async with Node(load_deployment(path), "eu-1") as node:
         await node.wait()
 
-The sequencer role is `Sessions(Desk(TopicManager))` on a `Host`; the broker role is the embedded broker; the overlay
-role is a broker of a content-based overlay (`runtime.overlay`). Clients of a sequencer that
-stay away for `CLIENT_LEASE_US` are forgotten: their registrations stop costing, and their address is dead.
+The sequencer role numbers and orders events (`runtime.sequencer`); the broker role is the embedded broker; the overlay
+role is a broker of a content-based overlay (`runtime.overlay`); the archive role keeps what was delivered
+(`runtime.archivist`).
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,17 +18,12 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from unisono.errors import MisuseError, UnisonoError
-from unisono.machine import Broadcast
-from unisono.model.deployment import Deployment, Sequencing
-from unisono.model.ids import Address, Topic, event_id
+from unisono.model.deployment import Deployment
+from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
-from unisono.model.time import SECOND, Micros
 from unisono.protocols.overlay.messages import Said
-from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
 from unisono.protocols.sequencer.inputs import Forget
-from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
-from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.brokers import (
     dial_node,
@@ -38,28 +34,26 @@ from unisono.runtime.brokers import (
     nats_options,
     open_patiently,
 )
-from unisono.runtime.bundle import Bundle
+from unisono.runtime.clients import Clients
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
-from unisono.runtime.dialect import publisher_on
 from unisono.runtime.discovery import Beacon
-from unisono.runtime.ens.adapter import EnsNotice, Item
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.memory import Hub
 from unisono.runtime.ens.udp import UdpEns
 from unisono.runtime.fetching import Fetch, Follow, Locate
 from unisono.runtime.frames import Codec, Hello
-from unisono.runtime.ground import Ground
+from unisono.runtime.ground import GroundCounters
 from unisono.runtime.groups import Commit, Enlist, Resign
 from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
-from unisono.runtime.links import Links, LinksConfig, is_named, owner
+from unisono.runtime.links import Links, LinksConfig, Sink, is_named, owner
 from unisono.runtime.overlay.role import OverlayRole
 from unisono.runtime.security import client_context, server_context, tokens_of
-from unisono.runtime.turns import Turns
-from unisono.runtime.wal import InputLog, Log, LogConfig
-from unisono.structures.sessions import BroadcastsDone, Reconnected, Sessions
+from unisono.runtime.sequencer import SequencerRole
+from unisono.runtime.wal import LogConfig
+from unisono.structures.sessions import Reconnected
 
 if TYPE_CHECKING:
     from unisono.runtime.adopt import Adopter
@@ -67,30 +61,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MACHINE = "sequencer 2"
-"""Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 TREE_FEATURE = "sequencer"
-CLIENT_LEASE_US = Micros(600 * SECOND)
-"""How long a node remembers a client that stays away. One number for all: subscribers count on it (decision 16), and a
-node that forgot sooner would let two of them disagree."""
 IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
-
-
-def sequencer_config(deployment: Deployment) -> SequencerConfig:
-    """Waiting times by the longest round trip between regions; the rest as the deployment says."""
-    longest_ms = max(deployment.round_trip_ms.values(), default=0.0)
-    preset = local() if longest_ms < 5 else region() if longest_ms < 150 else planet()
-    how: Sequencing = deployment.sequencing
-    return msgspec.structs.replace(
-        preset,
-        mode=how.mode,
-        early=how.early,
-        encoding=how.encoding,
-        sgmin=2 if how.order == "pairwise" else 1,
-        causal=how.order == "causal",
-        subscriber_lease_us=CLIENT_LEASE_US,
-    )
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -118,19 +91,14 @@ class Node:
         self.me = Address(name)
         self.port = 0
         self.failure: Exception | None = None
-        self.host: Host | None = None
-        self.desk: Desk | None = None
         self.broker: Broker | None = None
+        self.sequencer: SequencerRole | None = None
         self.overlay: OverlayRole | None = None
         self._tokens = tokens_of(deployment.security)
         self._token = self._tokens.node
         self._adopter: Adopter | None = None
         self._beacon: Beacon | None = None
         self._archivist: Archivist | None = None
-        self._watchers: dict[Address, list[str]] = {}
-        self._sids: dict[Address, dict[Address, None]] = {}
-        self._leases: dict[Address, asyncio.TimerHandle] = {}
-        self._expired: dict[Address, None] = {}
         self._over = asyncio.Event()
         self._journal: JournalFile | None = None
         self._clock = Clock()
@@ -145,9 +113,7 @@ class Node:
             server_context(deployment.security, base),
             client_context(deployment.security, base),
         )
-        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
-        self._letters: list[tuple[Address, Any]] = []  # of this turn
-        self._bundle = Bundle(self.ground.broadcast, self._broadcasts_done)
+        self.clients = Clients(self.me, self.links.send, self._forget)
 
     # life
 
@@ -164,12 +130,6 @@ class Node:
             tls = server_context(self.deployment.security, self.base)
             await self.broker.start(*embedded_endpoint(self.deployment), tls)
         if "sequencer" in self.spec.roles:
-            where = self.spec.standby if self.config.standby else self.spec.listen
-            ens = make_ens(
-                self.deployment, self.base, self.ground, self._token, self.spec.region, is_node=True, listen=where
-            )
-            self.ground.stand_on(ens)
-            await open_patiently(ens, self.config.broker_patience_s)
             await self._start_sequencer(data)
         if "overlay" in self.spec.roles:
             self.overlay = OverlayRole(
@@ -191,8 +151,7 @@ class Node:
 
     async def stop(self) -> None:
         """Stops taking work, finishes what has arrived, takes a snapshot."""
-        for lease in self._leases.values():
-            lease.cancel()
+        self.clients.stop()
         if self._beacon is not None:
             await self._beacon.close()
         if self._adopter is not None:
@@ -200,9 +159,8 @@ class Node:
         if self._archivist is not None:
             await self._archivist.stop()
         await self.links.close()
-        if self.host is not None:
-            await self.host.stop()
-            await self.ground.close()
+        if self.sequencer is not None:
+            await self.sequencer.stop()
         if self.overlay is not None:
             await self.overlay.host.stop()
         if self.broker is not None:
@@ -228,48 +186,18 @@ class Node:
         await self.stop()
 
     async def _start_sequencer(self, data: Path | None) -> None:
-        deployment, me = self.deployment, self.me
-        parent = Address(self.spec.parent) if self.spec.parent is not None else None
-        children = tuple(Address(child) for child in deployment.children(me))
-        config = sequencer_config(deployment)
-        manager = TopicManager(me, parent, children, (), {}, config)
-        self.desk = Desk(me, manager, parent)
-        peers = (*((parent,) if parent is not None else ()), *children)
-        machine = Sessions(self.desk, me, peers, edge.NodeMessage, BrokerMessage)
-        log = await self._open_log(data)
-        self.host = Host(me, machine, self, log, self.config.host, Turns(manager).gather)
-        self.links.attach(me, self)
-        replayed = await self.host.start()
-        if replayed:
-            logger.info("node %s handled %d inputs of its log again", me, replayed)
-        self._note(Record("restart", self._clock.now(), who=me, note=f"{replayed} inputs replayed"))
-        planned = tuple(t.name for t in deployment.topics if home_of(deployment, t.name) == me)
-        if planned:
-            self.host.post(edge.Open(me, 0, planned))
-
-    async def _open_log(self, data: Path | None) -> InputLog | None:
-        """The log in files, or the one on a stream, as soon as it is ours."""
-        if self.spec.log == "file":
-            return Log(data / self.me, MACHINE, edge.Logged, self.config.log) if data is not None else None
-        from unisono.runtime.replicated import ReplicatedLog, replicated_config
-
-        log = ReplicatedLog(replicated_config(self.deployment, self.me, self._token), MACHINE, edge.Logged)
-        loop = asyncio.get_running_loop()
-
-        def lost(error: Exception) -> None:
-            loop.call_soon_threadsafe(self._lost, error)
-
-        log.on_lost = lost
-        try:
-            await log.claim()
-        except BaseException:
-            log.close()
-            raise
-        return log
-
-    def _lost(self, error: Exception) -> None:
-        if self.host is not None:
-            self.host.fail(error)
+        level, clients = self.config.journal, self.clients
+        role = self.sequencer = SequencerRole(
+            self.deployment, self.spec, self.links, self._journal, level, clients.born, self.refused, self.failed
+        )
+        where = self.spec.standby if self.config.standby else self.spec.listen
+        ens = make_ens(
+            self.deployment, self.base, role.ground, self._token, self.spec.region, is_node=True, listen=where
+        )
+        role.ground.stand_on(ens)
+        await open_patiently(ens, self.config.broker_patience_s)
+        self.links.attach(self.me, self)
+        await role.start(data, self._token, self.config.log, self.config.host)
 
     async def _start_adopter(self) -> None:
         topics = tuple(
@@ -314,54 +242,58 @@ class Node:
                 self.overlay.forget(client)
             case edge.Opened() | edge.NotOpened():
                 pass  # the answer to what we asked ourselves at start
-            case _ if self.host is None:
-                logger.debug("node %s has no use for %s", self.me, type(message).__name__)
             case _:
-                sid = edge.claims(message)
-                if isinstance(message, Forget):
-                    self._sids.get(owner(message.client), {}).pop(message.client, None)
-                elif sid is not None and sid != self.me:
-                    self._sids.setdefault(owner(sid), {})[sid] = None
-                self.host.post(message)
-
-    @property
-    def _working(self) -> Host | None:
-        return self.overlay.host if self.overlay is not None else self.host
+                host = self.host
+                if host is None:
+                    logger.debug("node %s has no use for %s", self.me, type(message).__name__)
+                    return
+                self.clients.heard(message)
+                host.post(message)
 
     @property
     def is_full(self) -> bool:
-        return self.ground.is_full or (self._working is not None and self._working.is_full)
+        working = self._working
+        return working is not None and working.is_full
 
-    def when_roomy(self, callback: Any) -> None:
-        if self.ground.is_full or self._working is None:
-            asyncio.get_running_loop().call_later(0.05, self._check_room, callback)
-        else:
-            self._working.when_roomy(callback)
-
-    def _check_room(self, callback: Any) -> None:
-        if self.is_full:
-            self.when_roomy(callback)
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        working = self._working
+        if working is not None:
+            working.when_roomy(callback)
         else:
             callback()
 
+    @property
+    def _working(self) -> Sink | None:
+        return self.overlay.host if self.overlay is not None else self.sequencer
+
+    @property
+    def host(self) -> Host | None:
+        """Of the sequencer, once it has its log."""
+        return self.sequencer.host if self.sequencer is not None else None
+
+    @property
+    def desk(self) -> Desk | None:
+        """Topics at home here, and those that others have told of."""
+        return self.sequencer.desk if self.sequencer is not None else None
+
     def _watch(self, client: Address, pattern: str) -> None:
-        patterns = self._watchers.setdefault(client, [])
-        if pattern not in patterns and len(patterns) < 100:
-            patterns.append(pattern)
+        self.clients.watch(client, pattern)
         if self.desk is not None:
             names = tuple(n for n in self.desk.mine if self.desk.is_announced(n) and covers(pattern, n))
             self.links.send(client, edge.Watched(self.me, pattern, names))
 
     def report(self) -> edge.Report:
-        counters = {"links": _plain(self.links.counters), "broker": _plain(self.ground.counters)}
+        ground = self.sequencer.ground if self.sequencer is not None else None
+        broker = ground.counters if ground is not None else GroundCounters()
+        counters = {"links": _plain(self.links.counters), "broker": _plain(broker)}
         if self.host is not None:
             counters["sequencer"] = _plain(self.host.counters)
         if self.overlay is not None:
             counters["overlay"] = self.overlay.report()
         if self._archivist is not None:
             counters["archive"] = _plain(self._archivist.counters)
-        if self.host is not None and isinstance(self.ground.ens, UdpEns):
-            counters["datagrams"] = self.ground.ens.counters
+        if self.host is not None and ground is not None and isinstance(ground.ens, UdpEns):
+            counters["datagrams"] = ground.ens.counters
         return edge.Report(
             self.me,
             counters,
@@ -377,89 +309,17 @@ class Node:
             raise MisuseError(f"the broker is {self.deployment.broker.kind}, not memory")
         return hub_of(self.deployment.name)
 
-    # names, for the ground
-
-    def name_of(self, topic: Topic) -> str | None:
-        assert self.desk is not None
-        return self.desk.names.get(topic)
-
-    def topic_of(self, name: str) -> Topic | None:
-        assert self.desk is not None
-        return self.desk.mine.get(name)
-
-    # the outside of the machine
-
-    def send(self, to: Address, message: Any) -> None:
-        self._letters.append((to, message))
-
-    def broadcast(self, effect: Broadcast) -> None:
-        if self._journal is not None and self.config.journal == "all":
-            self._note_numbers(effect.topic, effect.message)
-        self._bundle.add(effect)
-
-    def _note_numbers(self, topic: Topic, message: Any) -> None:
-        match message:
-            case Stamps(runs=runs):
-                pass
-            case Pieces(pieces=pieces):
-                runs = tuple(piece.run for piece in pieces if piece.missing is not None)
-            case _:
-                return
-        name = self.name_of(topic)
-        for run in runs:
-            publisher = publisher_on(run.publisher, name or str(topic))
-            for i in range(run.count):
-                event = event_id(publisher, run.request + i)
-                self._note(
-                    Record("timestamp", self._clock.now(), self.me, event=event, topic=name, number=run.first + i)
-                )
-
-    def join(self, topic: Topic) -> None:
-        self.ground.join(topic, self)
-
-    def leave(self, topic: Topic) -> None:
-        self.ground.leave(topic, self)
-
-    def deliver(self, item: Any) -> None:
-        if isinstance(item, edge.TopicsBorn):
-            for client, patterns in self._watchers.items():
-                if any(covers(pattern, name) for pattern in patterns for name in item.names):
-                    self.links.send(client, item)
+    # what roles tell
 
     def refused(self, reason: str) -> None:
         logger.debug("%s refused: %s", self.me, reason)
         self._note(Record("refuse", self._clock.now(), who=self.me, note=reason))
-
-    def end_turn(self) -> None:
-        self._bundle.end_turn()
-        self.ground.end_turn()
-        # Behind what subscribers wait for: whoever published has more time.
-        letters, self._letters = self._letters, []
-        for to, message in letters:
-            self.links.send(to, message)
-        if self._journal is not None:
-            self._journal.flush()
 
     def failed(self, error: Exception) -> None:
         """Nothing of us must be heard any more: the links go down, the log stays."""
         self.failure = error
         self._note(Record("crash", self._clock.now(), who=self.me, note=str(error)))
         self._over.set()
-
-    # the broker
-
-    def _confirmed(self, count: int) -> None:
-        self._bundle.confirmed(count)
-
-    def _broadcasts_done(self, count: int) -> None:
-        assert self.host is not None
-        self.host.post(BroadcastsDone(count))
-
-    def _noticed(self, notice: EnsNotice) -> None:
-        logger.info("node %s, broker: %s", self.me, notice)
-
-    def _foreign(self, item: Item) -> None:
-        pass
 
     # the links
 
@@ -477,15 +337,13 @@ class Node:
                 return f"{address!r} is no address for a client"
             if is_named(address) and self.links.is_up(address):
                 return f"somebody is connected as {address[1:]!r}"
-            if address in self._expired:
+            if self.clients.is_forgotten(address):
                 return "this session has been forgotten: connect again with a new one"
         return None
 
     def _up(self, hello: Hello) -> None:
         for address in hello.addresses:
-            lease = self._leases.pop(address, None)
-            if lease is not None:
-                lease.cancel()
+            self.clients.up(address)
             if hello.kind == "node" and self.host is not None:
                 self.host.post(Reconnected(address))
             if hello.kind == "node" and self.overlay is not None:
@@ -498,21 +356,12 @@ class Node:
             for address in hello.addresses:
                 self.overlay.down(address)
         elif hello.kind == "client":
-            loop = asyncio.get_running_loop()
             for address in hello.addresses:
-                for client in [c for c in self._watchers if owner(c) == address]:
-                    del self._watchers[client]
-                if not is_named(address):
-                    self._leases[address] = loop.call_later(CLIENT_LEASE_US / SECOND, self._forget, address)
+                self.clients.down(address)
 
-    def _forget(self, client: Address) -> None:
-        self._leases.pop(client, None)
-        self._expired[client] = None
-        if len(self._expired) > 100_000:
-            del self._expired[next(iter(self._expired))]
-        for sid in self._sids.pop(client, {}):
-            if self.host is not None:
-                self.host.post(Forget(sid))
+    def _forget(self, goodbye: Forget) -> None:
+        if self.host is not None:
+            self.host.post(goodbye)
 
     def _note(self, record: Record) -> None:
         if self._journal is not None:

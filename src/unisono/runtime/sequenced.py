@@ -40,10 +40,10 @@ from unisono.runtime.homes import archives, birthplace, home_of, sequencers
 from unisono.runtime.host import Host
 from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links, Sink
-from unisono.runtime.node import sequencer_config
 from unisono.runtime.position import numbers_of
 from unisono.runtime.publish import Outbox
 from unisono.runtime.replay import ArchiveClient
+from unisono.runtime.sequencing import sequencer_config
 from unisono.runtime.session import Session, SessionConfig, Wish
 from unisono.runtime.stream import Stream
 from unisono.runtime.unordered import Unordered, hears_unordered

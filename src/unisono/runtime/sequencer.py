@@ -1,0 +1,212 @@
+"""The sequencer role of a node: `Sessions(Desk(TopicManager))` on a `Host`, its log, and the broker it stands on.
+
+What subscribers wait for leaves first in every turn: broadcasts, bundled by topic, then letters.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unisono.machine import Broadcast
+from unisono.model.deployment import Deployment, NodeSpec
+from unisono.model.ids import Address, Topic, event_id
+from unisono.model.journal import Record
+from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
+from unisono.protocols.sequencer.node import TopicManager
+from unisono.runtime import edge
+from unisono.runtime.bundle import Bundle
+from unisono.runtime.clock import Clock
+from unisono.runtime.desk import Desk
+from unisono.runtime.dialect import publisher_on
+from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.ground import Ground
+from unisono.runtime.homes import home_of
+from unisono.runtime.host import Host, HostConfig
+from unisono.runtime.journal import JournalFile, Level
+from unisono.runtime.links import Links
+from unisono.runtime.sequencing import sequencer_config
+from unisono.runtime.turns import Turns
+from unisono.runtime.wal import InputLog, Log, LogConfig
+from unisono.structures.sessions import BroadcastsDone, Sessions
+
+logger = logging.getLogger(__name__)
+
+MACHINE = "sequencer 2"
+"""Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
+
+
+class SequencerRole:
+    """A running topic manager; the outside of its machine."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        spec: NodeSpec,
+        links: Links,
+        journal: JournalFile | None,
+        level: Level,
+        born: Callable[[edge.TopicsBorn], None],
+        refused: Callable[[str], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`born` is told of new topics at home here."""
+        self.me = me = Address(spec.name)
+        parent = Address(spec.parent) if spec.parent is not None else None
+        children = tuple(Address(child) for child in deployment.children(me))
+        self.manager = TopicManager(me, parent, children, (), {}, sequencer_config(deployment))
+        self.desk = Desk(me, self.manager, parent)
+        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self.host: Host | None = None
+        self._peers = (*((parent,) if parent is not None else ()), *children)
+        self._deployment, self._spec, self._links = deployment, spec, links
+        self._journal, self._notes_numbers = journal, journal is not None and level == "all"
+        self._born, self._refused, self._failed = born, refused, failed
+        self._clock = Clock()
+        self._letters: list[tuple[Address, Any]] = []  # of this turn
+        self._bundle = Bundle(self.ground.broadcast, self._broadcasts_done)
+
+    # life
+
+    async def start(self, data: Path | None, token: str, log_config: LogConfig, config: HostConfig) -> None:
+        """Returns when the log has been handled again; a log on a stream is waited for until it is ours."""
+        machine = Sessions(self.desk, self.me, self._peers, edge.NodeMessage, BrokerMessage)
+        log = await self._open_log(data, token, log_config)
+        self.host = Host(self.me, machine, self, log, config, Turns(self.manager).gather)
+        replayed = await self.host.start()
+        if replayed:
+            logger.info("node %s handled %d inputs of its log again", self.me, replayed)
+        if self._journal is not None:
+            self._journal.note(Record("restart", self._clock.now(), who=self.me, note=f"{replayed} inputs replayed"))
+        planned = tuple(t.name for t in self._deployment.topics if home_of(self._deployment, t.name) == self.me)
+        if planned:
+            self.host.post(edge.Open(self.me, 0, planned))
+
+    async def _open_log(self, data: Path | None, token: str, config: LogConfig) -> InputLog | None:
+        """The log in files, or the one on a stream, as soon as it is ours."""
+        if self._spec.log == "file":
+            return Log(data / self.me, MACHINE, edge.Logged, config) if data is not None else None
+        from unisono.runtime.replicated import ReplicatedLog, replicated_config
+
+        log = ReplicatedLog(replicated_config(self._deployment, self.me, token), MACHINE, edge.Logged)
+        loop = asyncio.get_running_loop()
+
+        def lost(error: Exception) -> None:
+            loop.call_soon_threadsafe(self._lost, error)
+
+        log.on_lost = lost
+        try:
+            await log.claim()
+        except BaseException:
+            log.close()
+            raise
+        return log
+
+    def _lost(self, error: Exception) -> None:
+        if self.host is not None:
+            self.host.fail(error)
+
+    async def stop(self) -> None:
+        if self.host is not None:
+            await self.host.stop()
+            await self.ground.close()
+
+    # a sink for what is said to the machine
+
+    def post(self, message: Any) -> None:
+        assert self.host is not None
+        self.host.post(message)
+
+    @property
+    def is_full(self) -> bool:
+        return self.ground.is_full or (self.host is not None and self.host.is_full)
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        if self.ground.is_full or self.host is None:
+            asyncio.get_running_loop().call_later(0.05, self._check_room, callback)
+        else:
+            self.host.when_roomy(callback)
+
+    def _check_room(self, callback: Callable[[], None]) -> None:
+        if self.is_full:
+            self.when_roomy(callback)
+        else:
+            callback()
+
+    # names, for the ground
+
+    def name_of(self, topic: Topic) -> str | None:
+        return self.desk.names.get(topic)
+
+    def topic_of(self, name: str) -> Topic | None:
+        return self.desk.mine.get(name)
+
+    # the outside of the machine
+
+    def send(self, to: Address, message: Any) -> None:
+        self._letters.append((to, message))
+
+    def broadcast(self, effect: Broadcast) -> None:
+        if self._notes_numbers:
+            self._note_numbers(effect.topic, effect.message)
+        self._bundle.add(effect)
+
+    def _note_numbers(self, topic: Topic, message: Any) -> None:
+        assert self._journal is not None
+        match message:
+            case Stamps(runs=runs):
+                pass
+            case Pieces(pieces=pieces):
+                runs = tuple(piece.run for piece in pieces if piece.missing is not None)
+            case _:
+                return
+        name = self.name_of(topic)
+        for run in runs:
+            publisher = publisher_on(run.publisher, name or str(topic))
+            for i in range(run.count):
+                event = event_id(publisher, run.request + i)
+                self._journal.note(
+                    Record("timestamp", self._clock.now(), self.me, event=event, topic=name, number=run.first + i)
+                )
+
+    def join(self, topic: Topic) -> None:
+        self.ground.join(topic, self)
+
+    def leave(self, topic: Topic) -> None:
+        self.ground.leave(topic, self)
+
+    def deliver(self, item: Any) -> None:
+        if isinstance(item, edge.TopicsBorn):
+            self._born(item)
+
+    def refused(self, reason: str) -> None:
+        self._refused(reason)
+
+    def end_turn(self) -> None:
+        self._bundle.end_turn()
+        self.ground.end_turn()
+        # Behind what subscribers wait for: whoever published has more time.
+        letters, self._letters = self._letters, []
+        for to, message in letters:
+            self._links.send(to, message)
+        if self._journal is not None:
+            self._journal.flush()
+
+    def failed(self, error: Exception) -> None:
+        self._failed(error)
+
+    # the broker
+
+    def _confirmed(self, count: int) -> None:
+        self._bundle.confirmed(count)
+
+    def _broadcasts_done(self, count: int) -> None:
+        assert self.host is not None
+        self.host.post(BroadcastsDone(count))
+
+    def _noticed(self, notice: EnsNotice) -> None:
+        logger.info("node %s, broker: %s", self.me, notice)
+
+    def _foreign(self, item: Item) -> None:
+        pass
