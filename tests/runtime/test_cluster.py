@@ -289,11 +289,16 @@ def test_a_client_prefers_the_broker_server_of_its_region() -> None:
     assert nearest_first(deployment, None) == ("nats://eu:4222", "nats://us:4222")
 
 
-def test_payloads_are_stored_before_they_are_accepted_on_jetstream(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["stamp", "ticket"])
+def test_payloads_are_stored_before_they_are_accepted_on_jetstream(
+    tmp_path: Path, mode: Literal["stamp", "ticket"]
+) -> None:
     async def run() -> None:
         server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True, jetstream_sync="2m"))
         await server.start()
-        deployment = structs.replace(star(), broker=BrokerSpec("jetstream", (server.url,)))
+        deployment = structs.replace(
+            star(), broker=BrokerSpec("jetstream", (server.url,)), sequencing=Sequencing(mode=mode)
+        )
         try:
             async with (
                 asyncio.timeout(60),

@@ -12,7 +12,8 @@ import pytest
 
 import unisono
 import unisono.testing
-from unisono.machine import Accepted, Stalled
+from unisono.machine import Accepted, Heard, Joined, Stalled
+from unisono.model.event import Event
 from unisono.model.ids import Topic
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.runtime.notification import Notification
@@ -105,6 +106,20 @@ def test_a_subscription_that_was_forgotten_says_so_and_ends() -> None:
     play(story)
 
 
+def test_a_topic_that_joins_in_the_middle_of_a_turn_makes_nothing_undelivered() -> None:
+    async def story(session: Session) -> None:
+        async with session.subscribe("a", "b") as stream:
+            a, b = (session.topic_of(name) or Topic(0) for name in ("a", "b"))
+            stream.deliver(Heard(a, Event("p.a", 5, "a", b"5"), number=5))
+            stream.deliver(Joined(b))
+            stream.deliver(Heard(b, Event("p.b", 1, "b", b"1"), number=1))
+            stream.end_turn()
+            last = (await take(stream, 2))[-1]
+            assert decode_position(last.position) == decode_position(stream.position()) == {"a": 5, "b": 1}
+
+    play(story)
+
+
 def test_a_batch_is_read_as_far_as_there_is_room() -> None:
     async def story(session: Session) -> None:
         publisher = await session.publisher("a")
@@ -166,7 +181,7 @@ def test_a_pattern_follows_topics_that_are_born_later() -> None:
 def test_an_unsubscribed_topic_is_heard_no_more() -> None:
     async def story(session: Session) -> None:
         async with session.subscribe("a", "b") as stream:
-            await stream.unsubscribe("a")
+            await stream.unsubscribe("a", "a", "never heard of")
             await session.publish("a", 1)
             await session.publish("b", 2)
             assert [event.data for event in await take(stream, 1)] == [2]

@@ -68,7 +68,7 @@ class Joining:
     def leave(self, names: Iterable[str]) -> list[str]:
         """Those of them that were subscribed to."""
         stream = self._stream
-        known = [name for name in names if name in stream.topics]
+        known = [name for name in dict.fromkeys(names) if name in stream.topics]
         if stream.host is None or not known:
             return []
         stream.host.post(Unsubscribe(tuple(stream.topics.pop(name) for name in known)))

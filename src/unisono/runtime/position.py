@@ -45,7 +45,8 @@ class Progress:
         self.turn = Turn(dict(numbers))
 
     def join(self, name: str, base: int) -> None:
-        """A topic is in force behind a number."""
+        """A topic is in force behind a number; what was delivered before in the same turn stays delivered."""
+        self.numbers.update(self.turn.steps)
         self.numbers[name] = base
         self.turn = Turn(dict(self.numbers))
 

@@ -16,6 +16,7 @@ from unisono.model.ids import EventId, Topic
 from unisono.model.journal import Record
 from unisono.model.predicate import flatten
 from unisono.model.time import Micros
+from unisono.protocols.sequencer.messages import Payload, Payloads, Ticketed
 from unisono.runtime.asked import Asked
 from unisono.runtime.confirmations import Confirmations
 from unisono.runtime.content import attributes_of, content_of, parse_where
@@ -184,7 +185,7 @@ class Outbox:
             if self._journals:
                 self._ids.update(zip(requests, [event.id for event in events]))
             if self._confirmations is not None:
-                self._confirmations.add(requests)
+                self._confirmations.add(requests, row.lane.publisher, row.first)
             self._host.post(Publish(row.lane.topic, events, first))
 
     def advertise(self, lane: Lane, where: str) -> None:
@@ -201,6 +202,12 @@ class Outbox:
             self._drainers.append(drainer)
             await drainer
 
+    def left(self, payload: Payload | Payloads | Ticketed) -> None:
+        """It goes to the broker."""
+        if self._confirmations is not None:
+            for event in payload.events if isinstance(payload, Payloads) else (payload.event,):
+                self._confirmations.left(event.publisher, event.sequence)
+
     def confirmed(self, count: int) -> None:
         """The broker has taken the oldest `count` payloads."""
         if self._confirmations is not None:
@@ -208,6 +215,8 @@ class Outbox:
 
     def settle(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Accepted):
+            if self._confirmations is not None and isinstance(outcome, Refused):
+                self._confirmations.refused(outcome.request)
             self._settle(outcome)
         elif self._confirmations is not None:
             for request in range(outcome.request, outcome.request + outcome.count):

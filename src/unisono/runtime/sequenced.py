@@ -310,6 +310,11 @@ class SequencedSession(Session):
         """A publication of this session has its outcome."""
         self._outbox.settle(outcome)
 
+    def broadcast(self, effect: Broadcast) -> None:
+        """Subscribers broadcast nothing: it is a publication of this session."""
+        self._outbox.left(effect.message)
+        self.ground.broadcast(effect.topic, effect.message, effect.control)
+
     def _confirmed(self, count: int) -> None:
         self._outbox.confirmed(count)
 
@@ -407,7 +412,7 @@ class _Port:
         self._creates.setdefault(to, []).extend(message.items)
 
     def broadcast(self, effect: Broadcast) -> None:
-        self._session.ground.broadcast(effect.topic, effect.message, effect.control)
+        self._session.broadcast(effect)
 
     def join(self, topic: Topic) -> None:
         self._session.ground.join(topic, self._sink)
