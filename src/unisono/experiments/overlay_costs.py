@@ -25,7 +25,8 @@ from unisono.model.ids import Address
 from unisono.model.journal import Header, Journal, Record
 from unisono.model.predicate import Filter, parse
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.messages import Adv, Delivery, LinkUp, Pub, Sub
 from unisono.protocols.overlay.tables import Tables
 

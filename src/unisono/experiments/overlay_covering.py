@@ -24,7 +24,8 @@ from unisono.experiments.overlay_costs import (
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter, parse
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.messages import Sub, Unsub
 

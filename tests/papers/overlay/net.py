@@ -14,7 +14,8 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter, parse
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.events import flat
 from unisono.protocols.overlay.messages import (

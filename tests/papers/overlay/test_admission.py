@@ -9,7 +9,8 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Box, Filter, Values, parse
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import Adv, Denied, LinkDown, LinkUp, NotTaken, Pub, Sub, Taken
 
@@ -75,7 +76,7 @@ def test_a_publisher_that_is_gone_leaves_nothing_behind() -> None:
     made = broker()
     publish(made, 1)
     made.handle(LinkDown(C), NOW)
-    assert made._publishers == {}
+    assert len(made._local) == 0
     assert made.is_idle
 
 

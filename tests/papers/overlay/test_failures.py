@@ -8,7 +8,8 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import NO_EVENT, parse
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.messages import (
     Ack,
     Adv,

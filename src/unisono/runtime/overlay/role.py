@@ -16,7 +16,8 @@ from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import LinkDown, LinkUp
 from unisono.runtime.host import Host, HostConfig

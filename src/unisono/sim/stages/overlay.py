@@ -14,8 +14,9 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import EVERY_EVENT, Filter, parse
 from unisono.model.time import Micros
-from unisono.protocols.overlay.broker import Broker, BrokerConfig
+from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.client import OverlayClient
+from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import LinkDown, LinkUp
 from unisono.sim.host import Host

@@ -1,0 +1,26 @@
+"""The choices of a broker, each with its price."""
+
+from msgspec import Struct
+
+from unisono.model.time import Micros
+from unisono.protocols.overlay.detection import Detection
+from unisono.protocols.overlay.events import EventLimits
+
+
+class BrokerConfig(Struct, frozen=True):
+    """One broker."""
+
+    detection: Detection = "clients"
+    """`exact` waits least and is right only if every client has one subscription."""
+    covering: bool = False
+    """A neighbour is not told of a subscription if it knows a wider one. Brokers then remember and compare less, and
+    wait more often under `clients`: not every client behind a neighbour is known any more. The same everywhere."""
+    held_us_max: Micros | None = None
+    """A publication held longer is dropped where it waits, and subscribers are told; it is never emitted early."""
+    pending_max: int = 100_000
+    """Above this, local publishers wait in their buffers; broker links are always read, or echoes could not come."""
+    buffer_max: int = 10_000
+    """Publications of one local publisher that may wait; what comes on top is refused."""
+    routes_per_client_max: int = 1_000
+    """Subscriptions of one client, and its advertisements; every broker on the way keeps them."""
+    limits: EventLimits = EventLimits()

@@ -1,0 +1,102 @@
+"""The publishers at this broker: what they may send, and what of it waits (section 6).
+
+A publication waits here until its advertisement is open, that is known everywhere it has to be, and while too much
+pends. What a publisher withdraws stays known until its buffer is empty.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from unisono.model.ids import Address
+from unisono.model.time import Micros
+from unisono.protocols.overlay.admission import why_not_published
+from unisono.protocols.overlay.config import BrokerConfig
+from unisono.protocols.overlay.events import flat
+from unisono.protocols.overlay.messages import NotTaken, Pub, Taken
+from unisono.protocols.overlay.publications import Publications
+from unisono.protocols.overlay.state import Outbox, Publisher
+from unisono.protocols.overlay.tables import Hop, Tables
+
+_NOBODY = Publisher()
+"""Stands for a publisher that has advertised nothing: all it says is refused."""
+
+
+class LocalPublishers:
+    """Publishers by hop; a hop of theirs is `pub:` and their address."""
+
+    def __init__(self, config: BrokerConfig, tables: Tables, publications: Publications, out: Outbox) -> None:
+        self._config, self._tables, self._publications, self._out = config, tables, publications, out
+        self._publishers: dict[Hop, Publisher] = {}
+
+    def __contains__(self, hop: Hop) -> bool:
+        return hop in self._publishers
+
+    def __len__(self) -> int:
+        return len(self._publishers)
+
+    def waiting(self) -> Iterator[Hop]:
+        """Those with publications in their buffers."""
+        for hop, publisher in list(self._publishers.items()):
+            if publisher.buffer:
+                yield hop
+
+    def take(self, message: Pub) -> bool:
+        """Puts it in its publisher's buffer, or refuses it."""
+        source, event = message.source, message.event
+        publisher = self._publishers.get(f"pub:{source}", _NOBODY)
+        reason = why_not_published(source, event, publisher, self._tables, self._config.limits, self._config.buffer_max)
+        if reason is not None:
+            self._out.send(source, NotTaken(event.id, reason))
+            self._out.refuse(reason)
+            return False
+        publisher.last[event.publisher] = event.sequence
+        publisher.buffer.append(event)
+        return True
+
+    def admit(self, hop: Hop, now: Micros) -> tuple[str, ...]:
+        """Lets a buffer out, in order, as far as advertisements are open; returns those to withdraw now."""
+        publisher = self._publishers[hop]
+        while publisher.buffer and len(self._publications.pending) < self._config.pending_max:
+            event = publisher.buffer[0]
+            attributes = flat(event)
+            if not any(
+                ad.filter.matches(attributes)
+                for name, ad in self._tables.ads.items()
+                if ad.hop == hop and name not in publisher.opening
+            ):
+                break
+            publisher.buffer.pop(0)
+            self._out.send(Address(hop.removeprefix("pub:")), Taken(event.id))
+            self._publications.pass_on(event, hop, echo=False, barrier=False, now=now)
+        if publisher.buffer:
+            return ()
+        closing = tuple(ad for ad in publisher.closing if ad not in publisher.opening)
+        for ad in closing:
+            del publisher.closing[ad]
+        return closing
+
+    def advertise(self, hop: Hop, ad: str) -> None:
+        self._publishers.setdefault(hop, Publisher()).opening[ad] = None
+
+    def opened(self, hop: Hop, ad: str) -> None:
+        del self._publishers[hop].opening[ad]
+
+    def close(self, hop: Hop, ads: Iterable[str]) -> None:
+        """Withdrawn by the publisher; buffered publications still go out first."""
+        publisher = self._publishers[hop]
+        for ad in ads:
+            if ad not in publisher.closed:
+                publisher.closing[ad] = publisher.closed[ad] = None
+
+    def withdrawn(self, hop: Hop, ad: str) -> None:
+        if hop in self._publishers:
+            self._publishers[hop].closed.pop(ad, None)
+
+    def leave(self, hop: Hop) -> None:
+        if hop in self._publishers:
+            self._publishers[hop].gone = True
+
+    def forget(self, hop: Hop) -> None:
+        """A client that has gone and whose last advertisement is withdrawn."""
+        publisher = self._publishers.get(hop)
+        if publisher is not None and publisher.gone and not publisher.buffer and not self._tables.from_hop(hop):
+            del self._publishers[hop]
