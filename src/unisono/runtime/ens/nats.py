@@ -52,7 +52,8 @@ class NatsEns:
         self._unsent: list[Parcel] = []  # the youngest part of the outbox
         self._unasked = 0  # items behind the last ping
         self._asked: asyncio.Future[None] | None = None  # the ping under way; there is one at a time
-        self._pause: asyncio.TimerHandle | None = None  # until the next may follow
+        self._next_ping_s = 0.0  # when the next may follow
+        self._pause: asyncio.TimerHandle | None = None  # somebody waits for that
         self._sids: dict[tuple[str, bool], bytes] = {}
         self._channels: dict[bytes, tuple[str, bool]] = {}  # by sid
         self._denied: dict[str, str] = {}  # subjects we may not subscribe to
@@ -149,26 +150,34 @@ class NatsEns:
 
     def _ask(self, wire: NatsWire) -> None:
         """The answer to a ping is for everything sent before it, so those of a busy time share one."""
-        if self._asked is None and self._unasked and self._pause is None:
-            count, self._unasked = self._unasked, 0
-            self._asked = wire.ping()
-            self._asked.add_done_callback(partial(self._confirm, wire, count))
+        if self._asked is not None or self._pause is not None or not self._unasked:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._next_ping_s:
+            self._pause = loop.call_at(self._next_ping_s, self._end_pause)
+            return
+        count, self._unasked = self._unasked, 0
+        self._asked = wire.ping()
+        self._asked.add_done_callback(partial(self._confirm, count))
 
-    def _confirm(self, wire: NatsWire, count: int, pong: asyncio.Future[None]) -> None:
+    def _confirm(self, count: int, pong: asyncio.Future[None]) -> None:
         if pong is not self._asked:
             return  # of a connection that is gone: what it carried has been sent again
         self._asked = None
         if pong.exception() is None:
-            self._pause = asyncio.get_running_loop().call_later(PAUSE_S, self._end_pause)
+            self._next_ping_s = asyncio.get_running_loop().time() + PAUSE_S
             self._outbox.confirm(count)
             self._listener.on_confirmed(count)
+            if self._unasked and self._client.wire is not None:
+                self._ask(self._client.wire)
 
     def _end_pause(self) -> None:
+        self._next_ping_s = 0.0
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
-            if self._client.wire is not None:
-                self._ask(self._client.wire)
+        if self._client.wire is not None:
+            self._ask(self._client.wire)
 
     # the client calls these
 
