@@ -65,15 +65,16 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     the lease four times as often at every home, and notifies nothing of a topic whose home has not answered for three
     quarters of it. Price: two messages per topic in a quarter of this."""
 
-    window: int = 1_000
+    window: int = 4_000
     """Requests of one publisher on one topic that may wait for their numbers; more are Refused. At most this many
-    requests that overtook their predecessors are kept by a home."""
+    requests that overtook their predecessors are kept by a home. Throughput is at most this per round trip."""
     gather_from: int = 32
     """While so many requests of a publisher on a topic are under way, further ones wait for an answer: under load they
     travel, and are numbered and made durable, in larger runs. Costs part of a round trip when more than this is
     published in one."""
-    gather: int = 256
-    """So many do not wait, whatever is under way: the longest runs, where the home is far."""
+    gather: int = 1_000
+    """So many do not wait, whatever is under way: the longest runs, where the home is far. A quarter of the window keeps
+    several on their way."""
     buffer_max: int = 100_000
     """Payloads and runs a subscriber holds back; what arrives beyond counts as lost and ends in a Gap."""
     issued_max: int = 10_000
@@ -94,6 +95,8 @@ def local() -> SequencerConfig:
         ask_us=Micros(50 * MILLISECOND),
         mark_us=Micros(25 * MILLISECOND),
         lease_us=Micros(2 * SECOND),
+        window=1_000,
+        gather=256,
     )
 
 
@@ -113,4 +116,6 @@ def planet() -> SequencerConfig:
         stall_us=Micros(20 * SECOND),
         accept_us=Micros(20 * SECOND),
         lease_us=Micros(30 * SECOND),
+        window=8_000,
+        gather=2_000,
     )
