@@ -114,6 +114,14 @@ def test_no_client_can_break_a_node_in_many_tries(seed: int) -> None:
     attack(seed, 5_000)
 
 
+@pytest.mark.parametrize("kind", get_args(edge.ToNode), ids=lambda kind: getattr(kind, "__name__", str(kind)))
+def test_every_letter_to_a_node_says_whose_it_is(kind: Any) -> None:
+    """Nobody is asked to prove that he is whom a message names, unless `claims` finds the name."""
+    letter = Frame(Address("n"), 1, None) if get_origin(kind) is Frame else invent(random.Random(1), kind)
+    names = [name for name in ("source", "client", "sid", "publisher") if name in letter.__struct_fields__]
+    assert edge.claims(letter) == getattr(letter, names[0])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_every_message_survives_the_wire_and_damage_is_a_typed_refusal(seed: int) -> None:
     mangle(seed, 2_000)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from importlib.util import module_from_spec, spec_from_file_location
@@ -67,6 +68,8 @@ def load(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise MisuseError(f"{path} cannot be loaded")
     module = module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # what a benchmark is made of may lie beside it
     spec.loader.exec_module(module)
     return module
 

@@ -29,6 +29,8 @@ TOPICS_MAX = 1_000_000
 WAITING_MAX = 10_000
 """Clients waiting for a topic to be announced; further ones ask again."""
 
+_FOR_THE_DESK = frozenset((Open, Named, Claim, Claimed))
+
 
 class Desk:
     """A topic manager that knows the names of its topics."""
@@ -47,6 +49,8 @@ class Desk:
         self._me, self._parent, self._slot = me, parent, slot(me)
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
+        if type(message) not in _FOR_THE_DESK:
+            return self._pass_on(self.inside.handle(message, now))
         match message:
             case Open():
                 return self._open(message, now)
@@ -56,10 +60,8 @@ class Desk:
                 return [PERSIST]
             case Claim():
                 return self._claim(message)
-            case Claimed():
-                return self._settle(message, now)
             case _:
-                return self._pass_on(self.inside.handle(message, now))
+                return self._settle(message, now)
 
     def is_announced(self, name: str) -> bool:
         return self.mine.get(name) in self._announced
@@ -130,15 +132,15 @@ class Desk:
     def _pass_on(self, inner: list[Effect]) -> list[Effect]:
         effects: list[Effect] = []
         for effect in inner:
-            match effect:
-                case Send(to=to, message=Born(topic=topic) | Move(topic=topic)):
-                    effects += [Send(to, Named(topic, self.names[topic])), effect]
-                case Deliver(item=Announced(topic=topic)):
-                    self._announced[topic] = None
-                    effects += [PERSIST, Deliver(TopicsBorn((self.names[topic],)))]
-                    self._answer(effects)
-                case _:
-                    effects.append(effect)
+            if type(effect) is Send and isinstance(message := effect.message, Born | Move):
+                effects += [Send(effect.to, Named(message.topic, self.names[message.topic])), effect]
+            elif type(effect) is Deliver and isinstance(effect.item, Announced):
+                topic = effect.item.topic
+                self._announced[topic] = None
+                effects += [PERSIST, Deliver(TopicsBorn((self.names[topic],)))]
+                self._answer(effects)
+            else:
+                effects.append(effect)
         return effects
 
     def snapshot(self) -> Any:

@@ -3,7 +3,9 @@
 Together with the messages of the sequencer these are all the types that a connection or a log may carry.
 """
 
-from typing import Any
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, get_args
 
 from msgspec import Struct
 
@@ -12,24 +14,9 @@ from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
-from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.inputs import Forget, Host, Migrate
-from unisono.protocols.sequencer.messages import (
-    Answer,
-    Ask,
-    ClientMessage,
-    Collect,
-    Creates,
-    Install,
-    PeerMessage,
-    Published,
-    Renew,
-    Turn,
-    Update,
-    sender,
-)
-from unisono.runtime.fetching import Fetch, Follow, FromArchive, Locate, ToArchive
-from unisono.runtime.groups import Commit, Enlist, Resign
+from unisono.protocols.sequencer.messages import SENDERS, Answer, ClientMessage, PeerMessage, Turn
+from unisono.runtime.fetching import FromArchive, ToArchive
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled
 
 
@@ -149,20 +136,14 @@ Logged = (
 )
 
 
+_CLAIMS: dict[type, Callable[[Any], Address]] = {
+    **SENDERS,
+    **dict.fromkeys((Frame, Handled, *get_args(OverlayMessage)), attrgetter("source")),
+    **dict.fromkeys((Open, Watch, Where, Inquire, Forget, *get_args(ToArchive)), attrgetter("client")),
+}
+
+
 def claims(message: Any) -> Address | None:
     """Who a message says it is from; None for answers, which claim nothing."""
-    match message:
-        case Frame(source=address) | Handled(source=address):
-            return address
-        case Open(client=address) | Watch(client=address) | Where(client=address) | Inquire(client=address):
-            return address
-        case Forget(client=address) | Fetch(client=address) | Locate(client=address) | Follow(client=address):
-            return address
-        case Enlist(client=address) | Commit(client=address) | Resign(client=address):
-            return address
-        case Creates() | Collect() | Install() | Update() | Ask() | Published() | Renew():
-            return sender(message)
-        case Said(source=address):
-            return address
-        case _:
-            return None
+    claimed = _CLAIMS.get(type(message))
+    return claimed(message) if claimed is not None else None

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from unisono.errors import PeerError, TransportError
 from unisono.machine import Heard, Joined
-from unisono.model.event import EventRow
+from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Payload, Payloads
 from unisono.runtime.dialect import from_item, publisher_on, to_item, to_parcels
@@ -238,8 +238,9 @@ class Ground:
     def _hand_over_row(self, topic: Topic, name: str, publisher: str, end: int, row: list[bytes]) -> Sink | None:
         """`end` is the request behind the row."""
         self.counters.heard += len(row)
-        events = EventRow(publisher_on(publisher, name), end - len(row), name, tuple(row))
-        return self._hand_over(topic, Payloads(Address(publisher), events.sequence, events), False)
+        first, who = end - len(row), publisher_on(publisher, name)
+        events = EventRow(who, first, name, tuple(row)) if len(row) > 1 else (Event(who, first, name, row[0]),)
+        return self._hand_over(topic, Payloads(Address(publisher), first, events), False)
 
     def _hand_over_one(self, topic: Topic, item: Item) -> Sink | None:
         self.counters.heard += 1

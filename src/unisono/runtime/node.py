@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import msgspec
 
@@ -22,6 +22,7 @@ from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
+from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.inputs import Forget
 from unisono.runtime import edge
@@ -41,7 +42,7 @@ from unisono.runtime.discovery import Beacon
 from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.memory import Hub
 from unisono.runtime.ens.udp import UdpEns
-from unisono.runtime.fetching import Fetch, Follow, Locate
+from unisono.runtime.fetching import Fetch, Follow, Locate, ToArchive
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import GroundCounters
 from unisono.runtime.groups import Commit, Enlist, Resign
@@ -64,6 +65,11 @@ logger = logging.getLogger(__name__)
 TREE_FEATURE = "sequencer"
 IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
+
+_FOR_THE_NODE = frozenset(
+    (edge.Where, edge.Inquire, edge.Watch, edge.Opened, edge.NotOpened, Forget, *get_args(ToArchive | OverlayMessage))
+)
+"""What the machine need not see; everything else is for it."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -225,6 +231,9 @@ class Node:
     # a sink for letters: what only this process knows is answered here, the rest is the machine's
 
     def post(self, message: Any) -> None:
+        if type(message) not in _FOR_THE_NODE:
+            self._to_machine(message)
+            return
         match message:
             case edge.Where(client=client):
                 self.links.send(client, edge.Directory(self.deployment))
@@ -243,12 +252,15 @@ class Node:
             case edge.Opened() | edge.NotOpened():
                 pass  # the answer to what we asked ourselves at start
             case _:
-                host = self.host
-                if host is None:
-                    logger.debug("node %s has no use for %s", self.me, type(message).__name__)
-                    return
-                self.clients.heard(message)
-                host.post(message)
+                self._to_machine(message)
+
+    def _to_machine(self, message: Any) -> None:
+        host = self.host
+        if host is None:
+            logger.debug("node %s has no use for %s", self.me, type(message).__name__)
+            return
+        self.clients.heard(message)
+        host.post(message)
 
     @property
     def is_full(self) -> bool:

@@ -79,6 +79,10 @@ class LinkFree(Struct, frozen=True, tag=True):
     peer: Address
 
 
+_OURS = frozenset((Frame, Handled, BroadcastsDone, Fired, Reconnected, Restarted))
+"""What a session looks at; everything else is for the machine inside."""
+
+
 class SessionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds and pace of the links of one node."""
 
@@ -133,6 +137,8 @@ class Sessions:
         self._broadcast_type = broadcasts
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
+        if type(message) not in _OURS:
+            return self._wrap(self.inside.handle(message, now), now, persist=False)
         match message:
             case Frame(source=peer, number=number, message=inner):
                 return self._receive(peer, number, inner, now)
@@ -221,27 +227,26 @@ class Sessions:
         idle: list[Address] = []
         filled: list[Address] = []
         for effect in inner:
-            match effect:
-                case Send(to=to, message=message) if (link := self._links.get(to)) is not None:
-                    persist = True
-                    if not link.outbox:
-                        idle.append(to)
-                    link.sent += 1
-                    link.outbox.append(message)
-                    if link.flown == link.sent - 1 and len(link.outbox) <= self._config.window_frames_max:
-                        link.flown = link.sent
-                        effects.append(Send(to, Frame(self._me, link.sent, message)))
-                    if not link.full and len(link.outbox) >= self._config.outbox_max:
-                        link.full = True
-                        filled.append(to)
-                case Broadcast():
-                    persist = True
-                    self._broadcasts.append(effect)
-                    effects.append(effect)
-                case Persist():
-                    persist = True
-                case _:
-                    effects.append(effect)
+            if isinstance(effect, Send) and (link := self._links.get(effect.to)) is not None:
+                persist = True
+                if not link.outbox:
+                    idle.append(effect.to)
+                link.sent += 1
+                link.outbox.append(effect.message)
+                if link.flown == link.sent - 1 and len(link.outbox) <= self._config.window_frames_max:
+                    link.flown = link.sent
+                    effects.append(Send(effect.to, Frame(self._me, link.sent, effect.message)))
+                if not link.full and len(link.outbox) >= self._config.outbox_max:
+                    link.full = True
+                    filled.append(effect.to)
+            elif isinstance(effect, Broadcast):
+                persist = True
+                self._broadcasts.append(effect)
+                effects.append(effect)
+            elif isinstance(effect, Persist):
+                persist = True
+            else:
+                effects.append(effect)
         effects += [self._timer(peer, now) for peer in idle]
         for peer in filled:
             effects += self._wrap(self.inside.handle(LinkFull(peer), now), now, persist=False)

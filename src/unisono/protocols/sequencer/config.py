@@ -73,8 +73,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     travel, and are numbered and made durable, in larger runs. Costs part of a round trip when more than this is
     published in one."""
     gather: int = 1_000
-    """So many do not wait, whatever is under way: the longest runs, where the home is far. A quarter of the window keeps
-    several on their way."""
+    """So many do not wait, whatever is under way: the longest runs, where the home is far. Several of them have to fit
+    into the window, or the way stands empty between two."""
     buffer_max: int = 100_000
     """Payloads and runs a subscriber holds back; what arrives beyond counts as lost and ends in a Gap."""
     issued_max: int = 10_000

@@ -6,10 +6,12 @@ a busy node hands on tuples it has at hand and builds no map per run. A single e
 named by (topic, publisher, request): requests count from 1 per publisher *and topic*, and a home numbers them in that
 order, so its memory of a publisher is one counter.
 
-A message that wants an answer carries its sender's address; `sender` tells it, and a driver must refuse a message
+A message that wants an answer carries its sender's address; `SENDERS` tell it, and a driver must refuse a message
 whose sender is not the connection it came from.
 """
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -380,10 +382,8 @@ BrokerMessage = Payload | Ticketed | Stamps | Pieces | Void | Mark
 """On the broker; nodes publish all but the first two."""
 
 
-def sender(message: ClientMessage) -> Address:
-    """Whose message it says it is; a driver refuses it unless the connection is theirs."""
-    match message:
-        case Creates(publisher=address) | Published(publisher=address):
-            return address
-        case Collect(sid=address) | Install(sid=address) | Update(sid=address) | Ask(sid=address) | Renew(sid=address):
-            return address
+SENDERS: dict[type, Callable[[Any], Address]] = {
+    **dict.fromkeys((Creates, Published), attrgetter("publisher")),
+    **dict.fromkeys((Collect, Install, Update, Ask, Renew), attrgetter("sid")),
+}
+"""Per kind of message of a client, whose it says it is; a driver refuses it unless the connection is theirs."""

@@ -13,6 +13,7 @@ from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import Forget, Host, Migrate, NodeInput
 from unisono.protocols.sequencer.messages import (
+    SENDERS,
     Announced,
     Ask,
     Born,
@@ -34,7 +35,6 @@ from unisono.protocols.sequencer.messages import (
     Topics,
     Turn,
     Update,
-    sender,
 )
 from unisono.protocols.sequencer.numbering import Numbering
 from unisono.protocols.sequencer.registering import Registering
@@ -100,7 +100,7 @@ class TopicManager:
                     registering.disproved(message, out)
             case Routed(topic=topic, message=inner):
                 if site.is_here(topic, message, out):
-                    out.append(Send(sender(inner), Moved(topic, self.me)))
+                    out.append(Send(SENDERS[type(inner)](inner), Moved(topic, self.me)))
                     out += self.handle(inner, now)
             case Move():
                 self._move_in(message, now, out)

@@ -1,0 +1,1 @@
+"""What `order.py` measures: a world, and clients in it."""
