@@ -62,6 +62,32 @@ def test_embedded_takes_every_item_once_however_often_the_publisher_is_cut_off()
     run(main())
 
 
+def test_embedded_takes_an_item_once_though_its_confirmation_was_cut_off() -> None:
+    async def main() -> None:
+        async with EmbeddedWorld() as world:
+            here, there = Ear(), Ear()
+            subscriber = await world.connect(here)
+            await subscriber.subscribe("trades")
+            proxy = await through(world.port)
+            publisher = EmbeddedEns("127.0.0.1", proxy.port, there, token="n0de")
+            await publisher.open()
+            proxy.delay_us = Micros(100_000)  # the item is heard so long before its confirmation
+            sent = 0
+            while there.confirmed == sent:  # unless we do not get to run meanwhile: then once more
+                sent += 1
+                publisher.publish([Item("trades", b"x", "p", sent)])
+                await here.until(lambda sent=sent: len(here.items) >= sent)
+            proxy.cut()
+            await there.until(lambda: bool(there.heard(Up)))
+            publisher.publish([Item("trades", b"x", "p", sent + 1)])
+            await here.until(lambda: here.items[-1].request == sent + 1)
+            assert [item.request for item in here.items] == list(range(1, sent + 2))
+            await publisher.close()
+            await proxy.stop()
+
+    run(main())
+
+
 def test_jetstream_keeps_every_item_once_however_often_both_ends_are_cut_off() -> None:
     async def main() -> None:
         async with JetStreamWorld() as world:
