@@ -125,6 +125,7 @@ def test_flags_reach_the_run(tmp_path: Path) -> None:
     [
         (("--per-client", "900"), "unisono: --per-client 900 with --topics 10: "),
         (("--jobs", "2", "--seeds", "0..3"), "unisono: --jobs 2 with --seeds: "),
+        (("--seed", "5", "--seeds", "0..3"), "unisono: --seed 5 with --seeds 0..3: "),
     ],
 )
 def test_flags_that_contradict_each_other_are_one_line_and_exit_2(

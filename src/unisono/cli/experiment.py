@@ -164,7 +164,10 @@ def perform_seeds(
     """The same for many seeds, here or on Spark, which keeps what each gave in `<directory>/<name>.sweep/`."""
     if "seed" not in options.__struct_fields__:
         raise MisuseError(f"{name} draws nothing by chance: it has no seed")
-    chosen_seeds = parse_seeds(seeds) if seeds is not None else [cast(Any, options).seed]
+    one: int = cast(Any, options).seed
+    if seeds is not None and one != cast(Any, chosen.options()).seed:
+        raise MisuseError(f"--seed {one} with --seeds {seeds}: one or the other")
+    chosen_seeds = parse_seeds(seeds) if seeds is not None else [one]
     started = time.perf_counter()
     work = SeedWork(name, msgspec.json.encode(options))
     if on == "local":

@@ -5,6 +5,8 @@ one copy of the numbers before the turn, and events in a row on one topic are on
 """
 
 import base64
+import os
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -81,3 +83,22 @@ def decode_position(text: str) -> dict[str, int]:
 def numbers_of(start: Any) -> dict[str, int]:
     """The numbers a subscription starts behind: of a position, or none for "latest" and "earliest"."""
     return {} if start in ("latest", "earliest") else decode_position(start)
+
+
+def read_position(directory: Path, name: str) -> str | None:
+    """What was kept under this name, if anything was."""
+    try:
+        return (directory / f"{name}.position").read_text()
+    except FileNotFoundError:
+        return None
+
+
+def write_position(directory: Path, name: str, position: str) -> None:
+    """Keeps a position; it is on disk when this returns."""
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{name}.position.tmp"
+    with temporary.open("w") as file:
+        file.write(position)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(directory / f"{name}.position")

@@ -5,7 +5,6 @@ A session that loses a node or the broker keeps its streams and reconnects; mach
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,11 @@ from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
-from unisono.model.journal import Record
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.inputs import Forget
-from unisono.protocols.sequencer.messages import Creates, Wanted
-from unisono.protocols.sequencer.topic import as_runs
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
@@ -37,16 +33,15 @@ from unisono.runtime.grids import Grids
 from unisono.runtime.ground import Ground
 from unisono.runtime.groups import Enlisted, Membership
 from unisono.runtime.homes import archives, birthplace, home_of, sequencers
-from unisono.runtime.host import Host
 from unisono.runtime.lane import Outcome
-from unisono.runtime.links import Links, Sink
-from unisono.runtime.position import numbers_of
+from unisono.runtime.links import Links
+from unisono.runtime.port import Port
+from unisono.runtime.position import numbers_of, read_position, write_position
 from unisono.runtime.publish import Outbox
 from unisono.runtime.replay import ArchiveClient
 from unisono.runtime.sequencing import sequencer_config
 from unisono.runtime.session import Session, SessionConfig, Wish
 from unisono.runtime.stream import Stream
-from unisono.runtime.unordered import Unordered, hears_unordered
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +63,6 @@ class SequencedSession(Session):
         self._answers: dict[int, asyncio.Future[edge.Opened | edge.NotOpened]] = {}
         self._streams: list[Stream] = []
         self._stream_count = 0
-        self._ports: dict[Topic, list[_Port]] = {}
         self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
         self.on_foreign: Callable[[Item], None] | None = None
         """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
@@ -79,7 +73,7 @@ class SequencedSession(Session):
         self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
         self._sequencing = sequencer_config(deployment)
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
-        self._port = _Port(self, f"{self.address}/p", self._machine, None)
+        self._port = Port(self, f"{self.address}/p", self._machine, None)
         window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
         still_open, grids = self._machine.publisher.count_open, self.grids
         self._outbox = Outbox(
@@ -156,7 +150,7 @@ class SequencedSession(Session):
         self._stream_count += 1
         stream.sid = Address(f"{self.address}/{self._stream_count}")
         machine = self._stack(stream)
-        port = _Port(self, stream.sid, machine, stream)
+        port = Port(self, stream.sid, machine, stream)
         stream.host = port.host
         self._streams.append(stream)
         await port.start()
@@ -256,15 +250,10 @@ class SequencedSession(Session):
     async def keep_position(self, name: str, position: str) -> None:
         if self.config.state is None:
             raise MisuseError("a named subscription keeps its position in a directory: connect(..., state=PATH)")
-        await asyncio.get_running_loop().run_in_executor(None, _write_position, self.config.state, name, position)
+        await asyncio.get_running_loop().run_in_executor(None, write_position, self.config.state, name, position)
 
     def _kept_position(self, name: str) -> str | None:
-        if self.config.state is None:
-            return None
-        try:
-            return (self.config.state / f"{name}.position").read_text()
-        except FileNotFoundError:
-            return None
+        return read_position(self.config.state, name) if self.config.state is not None else None
 
     def silence(self, name: str, patience_s: float) -> str:
         """What to say when a topic could not be joined."""
@@ -384,69 +373,3 @@ class SequencedSession(Session):
             wait = Micros(10 * config.ask_us) if stream.archive is not None else config.payload_keep_us
             config = structs.replace(config, payload_wait_us=wait, payload_keep_us=KEPT_RELIABLY_US)
         return OrderingClient(stream.sid, {}, config)
-
-
-class _Port:
-    """The outside of one machine of a session, and its host."""
-
-    def __init__(self, session: SequencedSession, address: str, machine: Machine, stream: Stream | None) -> None:
-        self.address = Address(address)
-        self.host = Host(address, machine, self)
-        self._session, self._stream = session, stream
-        self._sink: Sink = Unordered(self.host) if hears_unordered(machine) else self.host
-        self._creates: dict[Address, list[Wanted]] = {}
-        self._waits = False
-        # A stream's machine has no outcomes and a publisher's no notices: no detour for either.
-        self.deliver: Callable[[Any], None] = session.make_outcome if stream is None else stream.deliver
-
-    async def start(self) -> None:
-        self._session.links.attach(self.address, self.host)
-        await self.host.start()
-
-    def send(self, to: Address, message: Any) -> None:
-        if type(message) is not Creates:
-            self._session.links.send(to, message)
-            return
-        # One publication, one request: those of a turn travel as one, and consecutive ones as a run.
-        self._waits = message.wait
-        self._creates.setdefault(to, []).extend(message.items)
-
-    def broadcast(self, effect: Broadcast) -> None:
-        self._session.broadcast(effect)
-
-    def join(self, topic: Topic) -> None:
-        self._session.ground.join(topic, self._sink)
-
-    def leave(self, topic: Topic) -> None:
-        self._session.ground.leave(topic, self._sink)
-
-    def refused(self, reason: str) -> None:
-        logger.debug("%s refused: %s", self.address, reason)
-        self._session.note(Record("refuse", self._session.now(), who=self.address, note=reason))
-
-    def end_turn(self) -> None:
-        session = self._session
-        if self._creates:
-            creates, self._creates = self._creates, {}
-            for home, items in creates.items():
-                session.links.send(home, Creates(self.address, tuple(as_runs(tuple(items))), self._waits))
-                session.links.flush(home)
-        if session.ground.has_items:
-            # What is asked of a home has the longest way before it: it leaves, then the payloads are written.
-            asyncio.get_running_loop().call_soon(session.ground.end_turn)
-        session.flush_journal()
-        if self._stream is not None:
-            self._stream.end_turn()
-
-    def failed(self, error: Exception) -> None:
-        self._session.fail(error)
-
-
-def _write_position(directory: Path, name: str, position: str) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / f"{name}.position.tmp"
-    with temporary.open("w") as file:
-        file.write(position)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / f"{name}.position")
