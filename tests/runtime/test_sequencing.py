@@ -1,0 +1,20 @@
+"""What all nodes and clients of a deployment agree on follows from how far apart its regions are."""
+
+from itertools import pairwise
+
+from unisono.model.deployment import Deployment, Region
+from unisono.runtime.sequencing import sequencer_config
+
+
+def apart(round_trip_ms: float) -> Deployment:
+    return Deployment(1, "two", (Region("here"), Region("there")), {"here there": round_trip_ms})
+
+
+def test_what_may_be_under_way_grows_with_the_round_trip() -> None:
+    """Throughput is at most a window per round trip: one for all would be too little afar."""
+    configs = [sequencer_config(apart(ms)) for ms in (0.5, 40, 250)]
+    for near, far in pairwise(configs):
+        assert (near.window, near.gather) < (far.window, far.gather)
+    for config in configs:
+        assert 2 * config.gather <= config.window, "the next run leaves before the answer to the last one is back"
+        assert config.window < config.issued_max, "what one publisher has under way can still be asked for"
