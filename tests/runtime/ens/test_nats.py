@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.runtime.ens.worlds import PATIENCE_S, SMALL, Ear, JetStreamWorld, NatsClusterWorld, NatsWorld
 from unisono.errors import DataLossError, MisuseError, TransportError
 from unisono.model.time import Micros
-from unisono.runtime.ens.adapter import Down, Item, Lost, Parcel, Rejected, Row, Up, count_items, unpack
+from unisono.runtime.ens.adapter import Down, Item, Limits, Lost, Parcel, Rejected, Row, Up, count_items, unpack
 from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.jetstream_api import StreamConfig, stream_name
-from unisono.runtime.ens.nats import NatsEns
+from unisono.runtime.ens.nats import UNASKED_MAX, NatsEns
 from unisono.runtime.ens.nats_items import decode, decode_all, encode, header_block
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, normalize
 from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
@@ -183,6 +183,28 @@ def test_a_subscription_is_not_in_force_while_the_servers_are_cut_from_each_othe
                 publisher.publish([Item(topic, b"", "p", 1)])
                 await here.until(lambda topic=topic: [item.topic for item in here.items][-1:] == [topic])
 
+    run(main())
+
+
+def test_a_pause_between_pings_is_over_when_somebody_waits_or_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with NatsWorld() as world:
+            ear = Ear()
+            publisher = NatsEns(NatsOptions((world.servers[0].url,)), ear, Limits(open_items_max=100))
+            await publisher.open()
+            publisher.publish(ids(1))
+            publisher.publish(ids(2))  # the first ping is under way; behind its answer a pause would begin
+            async with asyncio.timeout(PATIENCE_S):
+                await publisher.flush()
+            publisher.publish(ids(*range(3, 63)))
+            assert publisher.open_count == 60
+            await publisher.room()
+            assert publisher.open_count == 0
+            publisher.publish(ids(*range(63, 63 + UNASKED_MAX)))
+            await ear.until(lambda: ear.confirmed == 62 + UNASKED_MAX)
+            await publisher.close()
+
+    monkeypatch.setattr("unisono.runtime.ens.nats.PAUSE_S", 3600.0)
     run(main())
 
 

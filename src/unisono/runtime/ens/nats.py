@@ -33,9 +33,11 @@ from unisono.runtime.ens.outbox import Outbox
 
 HEADER_BYTES_MAX = 4096
 """Room left for headers in a server's largest message."""
-PAUSE_S = 0.002
-"""Between an answer to a ping and the next ping: nobody waits for a confirmation that urgently, and each costs writes
-and wake-ups on both sides."""
+PAUSE_S = 0.05
+"""Between an answer to a ping and the next ping, unless somebody waits for a confirmation: each costs writes and
+wake-ups on both sides."""
+UNASKED_MAX = 1_000
+"""So many items are asked for at once, pause or not; the outbox holds many times that."""
 
 _VIOLATION = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
 
@@ -78,6 +80,8 @@ class NatsEns:
         self._flush()
 
     async def room(self) -> None:
+        if not self._outbox.is_half_empty:
+            self._end_pause()
         await self._outbox.room()
 
     async def flush(self) -> None:
@@ -150,12 +154,15 @@ class NatsEns:
 
     def _ask(self, wire: NatsWire) -> None:
         """The answer to a ping is for everything sent before it, so those of a busy time share one."""
-        if self._asked is not None or self._pause is not None or not self._unasked:
+        if self._asked is not None or not self._unasked:
             return
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._next_ping_s:
-            self._pause = loop.call_at(self._next_ping_s, self._end_pause)
-            return
+        if self._unasked < UNASKED_MAX and not self._outbox.is_awaited:
+            if self._pause is not None:
+                return
+            loop = asyncio.get_running_loop()
+            if loop.time() < self._next_ping_s:
+                self._pause = loop.call_at(self._next_ping_s, self._end_pause)
+                return
         count, self._unasked = self._unasked, 0
         self._asked = wire.ping()
         self._asked.add_done_callback(partial(self._confirm, count))

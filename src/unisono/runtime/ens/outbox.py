@@ -40,6 +40,11 @@ class Outbox(Generic[P]):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for a confirmation."""
+        return bool(self._flushers or self._roomers)
+
     def put(self, items: Sequence[P]) -> None:
         """Takes all or raises FullError."""
         if self._closed is not None:
@@ -64,7 +69,7 @@ class Outbox(Generic[P]):
         if longest > self.payload_bytes_max:
             raise MisuseError(f"a payload of {longest} bytes; this broker takes up to {self.payload_bytes_max}")
         # Whoever waited for room is let in with any batch: a large one could otherwise never pass.
-        if not self._is_half_empty() and (
+        if not self.is_half_empty and (
             self._count + count > self._limits.open_items_max or self._bytes + size > self._limits.open_bytes_max
         ):
             raise FullError(f"{self._count} items ({self._bytes} bytes) are published and not yet confirmed")
@@ -89,7 +94,7 @@ class Outbox(Generic[P]):
         done = self._taken - self._count
         while self._flushers and self._flushers[0][0] <= done:
             _wake(self._flushers.popleft()[1])
-        if self._roomers and self._is_half_empty():
+        if self._roomers and self.is_half_empty:
             for waiter in self._roomers:
                 _wake(waiter)
             self._roomers.clear()
@@ -97,7 +102,7 @@ class Outbox(Generic[P]):
     async def room(self) -> None:
         if self._closed is not None:
             raise TransportError(self._closed)
-        if not self._is_half_empty():
+        if not self.is_half_empty:
             waiter = asyncio.get_running_loop().create_future()
             self._roomers.append(waiter)
             await waiter
@@ -126,7 +131,8 @@ class Outbox(Generic[P]):
         self._topics[check_channel(topic)] = None
         self._publishers[check_publisher(publisher)] = None
 
-    def _is_half_empty(self) -> bool:
+    @property
+    def is_half_empty(self) -> bool:
         return 2 * self._count <= self._limits.open_items_max and 2 * self._bytes <= self._limits.open_bytes_max
 
 
