@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+import unisono
 from tests.runtime.test_session import take
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Sequencing
 from unisono.protocols.sequencer.messages import Creates
@@ -46,6 +47,26 @@ def test_events_of_one_turn_are_joined_per_topic_unless_order_is_causal(order: L
         assert [n for n in heard if isinstance(n, int) and n % 2] == list(range(1, EVENTS, 2))
         assert [n for n in heard if isinstance(n, int) and not n % 2] == list(range(0, EVENTS, 2))
         assert requests == 2
+
+
+def test_large_payloads_fill_the_window_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unisono.runtime.publish.WINDOW_BYTES_MAX", 1000)
+
+    async def run() -> None:
+        async with asyncio.timeout(60), unisono.connect("memory://") as session, session.subscribe("a") as stream:
+            publisher = await session.publisher("a")
+            assert [publisher.try_send(bytes(400)) for _ in range(4)] == [True, True, True, False]
+            await publisher.send(b"after the first three")
+            assert publisher.accepted == 3
+            await publisher.send_all([bytes(400)] * 20)
+            assert publisher.accepted >= 16, "what is in flight has at most 1000 bytes, and the one that fills them up"
+            await publisher.drain()
+            assert (publisher.accepted, publisher.failures) == (24, [])
+            assert publisher.try_send(bytes(5000)), "whatever its size, one may be in flight"
+            assert not publisher.try_send(b"")
+            assert len(await take(stream, 25)) == 25
+
+    asyncio.run(run())
 
 
 def count_requests(node: Node) -> list[int]:

@@ -19,6 +19,7 @@ class Lane:
     """What we publish on one topic."""
 
     __slots__ = (
+        "bytes_in_flight",
         "cells",
         "grid",
         "in_flight",
@@ -35,11 +36,22 @@ class Lane:
         self.name, self.topic, self.publisher = name, topic, publisher
         self.sequence = 0
         self.in_flight = 0
+        self.bytes_in_flight = 0  # about: which of them are settled first is not looked at
         self.roomers: list[asyncio.Future[None]] = []
         self.grid: Grid | None = None
         self.cells: dict[Cell, Lane] = {}
         self.row: Row | None = None  # what is published in this turn of the loop
         self.unknown = 0  # outcomes Unknown: as long as they are repeated they take up room
+
+    def take_off(self, count: int, size: int) -> None:
+        """So many more are in flight, with so many bytes of payload."""
+        self.in_flight += count
+        self.bytes_in_flight += size
+
+    def land(self, count: int) -> None:
+        """So many have their outcome."""
+        self.bytes_in_flight -= self.bytes_in_flight * count // self.in_flight
+        self.in_flight -= count
 
 
 Asker: TypeAlias = "tuple[Lane, asyncio.Future[Outcome] | Publisher]"

@@ -1,7 +1,8 @@
 """Publishing: requests in flight, and their outcomes.
 
 An outcome goes to whoever asked: a future (`session.publish`), or a `Publisher`, which counts. In flight are at most
-`window` events per topic; whoever publishes more waits for room, so a slow home slows its publishers.
+`window` events per topic, with about `WINDOW_BYTES_MAX` of payload; whoever publishes more waits for room, so a slow
+home slows its publishers.
 """
 
 import asyncio
@@ -26,6 +27,9 @@ from unisono.runtime.host import Host
 from unisono.runtime.lane import Asker, Lane, Outcome, Row
 from unisono.runtime.payload import encode_payload
 from unisono.runtime.publisher import Publisher
+
+WINDOW_BYTES_MAX = 64 << 20
+"""Payload in flight per topic: this is the memory a publisher may take while a home is away."""
 
 
 class OutboxOwner(Protocol):
@@ -108,9 +112,15 @@ class Outbox:
         seen = content_of(Event(lane.publisher, 0, lane.name, payload, attributes or NO_ATTRIBUTES))
         return lane.cells[lane.grid.cell_of(flatten(seen))], payload
 
+    def has_room(self, lane: Lane) -> bool:
+        return lane.in_flight < self.window and self.bytes_left(lane) > 0
+
+    def bytes_left(self, lane: Lane) -> int:
+        return WINDOW_BYTES_MAX - lane.bytes_in_flight
+
     async def room(self, lane: Lane) -> None:
         """Returns when one more event may be published on the topic."""
-        while lane.in_flight >= self.window:
+        while not self.has_room(lane):
             self._session.check_alive()
             roomer = asyncio.get_running_loop().create_future()
             lane.roomers.append(roomer)
@@ -132,7 +142,7 @@ class Outbox:
         if attributes is None and self.by_content:
             attributes = attributes_of(data)
         lane.sequence += 1
-        lane.in_flight += 1
+        lane.take_off(1, len(payload))
         if self._journals:
             event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
             self._session.note_publish(event)
@@ -149,7 +159,7 @@ class Outbox:
         row.ask(asker)
         row.payloads += payloads
         lane.sequence += len(payloads)
-        lane.in_flight += len(payloads)
+        lane.take_off(len(payloads), sum(map(len, payloads)))
 
     def is_plain(self, lane: Lane) -> bool:
         """Whether `put_all` will do for what is published on the topic."""
@@ -230,7 +240,7 @@ class Outbox:
     def _settle_row(self, outcome: Accepted) -> None:
         """The usual case, at a cost that hardly depends on the length of the row."""
         for first, (lane, answer), count in self._asked.take(outcome.request, outcome.count):
-            lane.in_flight -= count
+            lane.land(count)
             self._let_in(lane)
             if isinstance(answer, Publisher):
                 answer.settled_all(count)
@@ -244,7 +254,7 @@ class Outbox:
             return
         asker = found[0][1]
         lane = asker[0]
-        lane.in_flight -= 1
+        lane.land(1)
         lane.unknown += isinstance(outcome, Unknown)
         self._let_in(lane)
         event_id = self._ids.pop(outcome.request, None)
@@ -255,7 +265,7 @@ class Outbox:
         self._let_go()
 
     def _let_in(self, lane: Lane) -> None:
-        if lane.roomers and 2 * lane.in_flight <= self.window:
+        if lane.roomers and 2 * lane.in_flight <= self.window and 2 * lane.bytes_in_flight <= WINDOW_BYTES_MAX:
             roomers, lane.roomers = lane.roomers, []
             for roomer in roomers:
                 if not roomer.done():

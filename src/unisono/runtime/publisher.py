@@ -42,14 +42,14 @@ class Publisher:
         if lane.grid is not None:
             lane, data = self._outbox.cell(lane, data, attributes)
             asker = (lane, self)
-        if lane.in_flight >= self._outbox.window:
+        if not self._outbox.has_room(lane):
             await self._outbox.room(lane)
         self._put(asker, data, attributes)
 
     def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
         """Sends if there is room in the window; False if there is none, and then nothing was sent."""
         lane, data = self._outbox.cell(self._lane, data, attributes)
-        if lane.in_flight >= self._outbox.window:
+        if not self._outbox.has_room(lane):
             return False
         self._put(self._asker if lane is self._lane else (lane, self), data, attributes)
         return True
@@ -66,13 +66,18 @@ class Publisher:
         """Sends many, at less than the cost of each on its own; `batch` is read as far as there is room."""
         outbox, lane, rest = self._outbox, self._lane, iter(batch)
         while outbox.is_plain(lane):
-            if lane.in_flight >= outbox.window:
+            if not outbox.has_room(lane):
                 await outbox.room(lane)
                 continue
             payloads: list[bytes] = []
+            size, size_max = 0, outbox.bytes_left(lane)
             try:
-                some = islice(rest, outbox.window - lane.in_flight)
-                payloads.extend(each if type(each) is bytes else encode_payload(each) for each in some)
+                for each in islice(rest, outbox.window - lane.in_flight):
+                    payload = each if type(each) is bytes else encode_payload(each)
+                    payloads.append(payload)
+                    size += len(payload)
+                    if size >= size_max:
+                        break
             finally:  # what comes before one that cannot be encoded is sent
                 if payloads:
                     self._open += len(payloads)
