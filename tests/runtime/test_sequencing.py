@@ -18,3 +18,5 @@ def test_what_may_be_under_way_grows_with_the_round_trip() -> None:
     for config in configs:
         assert 2 * config.gather <= config.window, "the next run leaves before the answer to the last one is back"
         assert config.window < config.issued_max, "what one publisher has under way can still be asked for"
+    # Distances in a file change; whoever read it before still understands whoever reads it now.
+    assert max(config.window for config in configs) <= min(config.requests_max for config in configs)

@@ -67,7 +67,7 @@ def test_requests_are_numbered_in_the_publishers_order_whatever_overtakes_what()
 
 
 def test_a_home_keeps_one_counter_per_publisher_and_a_bounded_number_of_early_requests() -> None:
-    node = TopicManager(Address("n"), None, (), (Topic(0),), {}, replace(STAMP, window=10))
+    node = TopicManager(Address("n"), None, (), (Topic(0),), {}, replace(STAMP, window=10, requests_max=10))
     home = node.hosted[Topic(0)]
     for i in range(2, 12):
         node.handle(Creates(Address("p"), (Wanted(Topic(0), i),)), Micros(0))

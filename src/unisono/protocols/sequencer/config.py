@@ -66,8 +66,11 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     quarters of it. Price: two messages per topic in a quarter of this."""
 
     window: int = 4_000
-    """Requests of one publisher on one topic that may wait for their numbers; more are Refused. At most this many
-    requests that overtook their predecessors are kept by a home. Throughput is at most this per round trip."""
+    """Requests of one publisher on one topic that may wait for their numbers; more are Refused. Throughput is at most
+    this per round trip."""
+    requests_max: int = 10_000
+    """Homes: requests of one publisher on one topic that are taken at once, or kept because they overtook others. Every
+    window fits into it, also that of a client who was told of other distances."""
     gather_from: int = 32
     """While so many requests of a publisher on a topic are under way, further ones wait for an answer: under load they
     travel, and are numbered and made durable, in larger runs. Costs part of a round trip when more than this is
@@ -85,6 +88,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.unreliable and (self.mode != "ticket" or self.encoding != "full"):
             raise MisuseError("unreliable delivery needs mode='ticket' and encoding='full'")
+        if self.window > self.requests_max:
+            raise MisuseError(f"a window of {self.window}, and homes take {self.requests_max} requests at once")
 
 
 def local() -> SequencerConfig:

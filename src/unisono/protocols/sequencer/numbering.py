@@ -59,7 +59,7 @@ class Numbering:
     def create(self, messages: tuple[Creates, ...], now: Micros, out: list[Effect]) -> None:
         """Numbers what is new. Requests handled together are concurrent, so those on one topic get theirs in a row."""
         out.append(PERSIST)
-        hosted, window = self._hosted, self._config.window
+        hosted, requests_max = self._hosted, self._config.requests_max
         answers: list[Effect] = []
         elsewhere: list[tuple[Creates, Wanted]] = []
         wanted: dict[Topic, list[Accepted]] = {}
@@ -78,12 +78,12 @@ class Numbering:
                     elsewhere.append((message, item))
                     continue
                 # Request 0 is never new: it asks how far we are with this publisher.
-                if item.first < 0 or not 0 < item.count <= window:
+                if item.first < 0 or not 0 < item.count <= requests_max:
                     out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
                     continue
                 if self.blocked and any(x not in self._clock for x in home.group.members):
                     continue  # not taken: the publisher asks again
-                first, count = home.accept(publisher, item, window)
+                first, count = home.accept(publisher, item, requests_max)
                 if not count:
                     self._answer_again(home, publisher, item, taken, answers)
                 else:

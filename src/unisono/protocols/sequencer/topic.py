@@ -90,7 +90,7 @@ class HostedTopic:
         self.leases: dict[int, tuple[Micros, Run]] = {}  # ticket mode: granted and not yet known to be published
         self.voids: dict[int, None] = {}
 
-    def accept(self, publisher: Address, item: Wanted, window: int) -> tuple[int, int]:
+    def accept(self, publisher: Address, item: Wanted, requests_max: int) -> tuple[int, int]:
         """The requests (first, count) that get numbers now: each request once, in the publisher's order."""
         wanted, first = self.requests.get(publisher, 1), item.first
         if item.ack > wanted:
@@ -98,7 +98,7 @@ class HostedTopic:
         end = first + item.count
         if first > wanted:
             early = self._early.setdefault(publisher, {})
-            if end - wanted <= window:
+            if end - wanted <= requests_max:
                 early[first] = max(item.count, early.get(first, 0))
             return wanted, 0
         if end <= wanted:
