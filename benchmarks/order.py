@@ -49,6 +49,7 @@ BATCH = 256
 SMALL_BATCH = 64
 """How many messages a publisher hands over at once. What both sides do per write, and unisono per request and commit,
 is shared by a batch."""
+SMALL = ", small batches"
 SLOW_PER_S = 200.0
 SLOW_S = 1.0
 COMMITS = "fdatasync as soon as the disk is free; what arrives meanwhile is the next commit"
@@ -160,9 +161,9 @@ CASES = {
     "nats core, raw": Case("nats", 20_000),
     "nats core, raw, nats-py": Case("nats", 10_000, "nats core, raw"),
     "nats core, unisono total order": Case("nats", 20_000, "nats core, raw", "nats core, raw, nats-py"),
-    "nats core, raw, small batches": Case("nats", 20_000, batch=SMALL_BATCH),
-    "nats core, unisono total order, small batches": Case(
-        "nats", 20_000, "nats core, raw, small batches", "nats core, raw, nats-py", SMALL_BATCH
+    f"nats core, raw{SMALL}": Case("nats", 20_000, batch=SMALL_BATCH),
+    f"nats core, unisono total order{SMALL}": Case(
+        "nats", 20_000, f"nats core, raw{SMALL}", "nats core, raw, nats-py", SMALL_BATCH
     ),
     "embedded broker, raw": Case("embedded", 20_000),
     "embedded broker, unisono total order": Case("embedded", 20_000, "embedded broker, raw", "nats core, raw, nats-py"),
@@ -194,20 +195,22 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
     """Rounds of all cases take turns, so that a change of the machine's mood meets all of them."""
     async with AsyncExitStack() as stack:
         places = {broker: await stack.enter_async_context(world(broker, sites)) for broker in brokers_of(cases)}
+        # The same people, whatever the batch: who listens too is paid for by everybody.
         clients = {
-            case: await stack.enter_async_context(clients_of(case, places[CASES[case].broker])) for case in cases
+            case: await stack.enter_async_context(clients_of(case, places[CASES[case].broker]))
+            for case in dict.fromkeys(people_of(case) for case in cases)
         }
-        for case in cases:
-            await fast_round(clients[case], SMALL_BATCH * 4, SMALL_BATCH)  # connections warm up, topics are born
+        for each_of_them in clients.values():
+            await fast_round(each_of_them, SMALL_BATCH * 4, SMALL_BATCH)  # connections warm up, topics are born
         taken: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
         for _ in range(rounds):
             for case in cases:
                 each, batch = CASES[case].each, CASES[case].batch
-                taken[case].append(await fast_round(clients[case], max(batch, int(each * scale)), batch))
-        late: dict[str, list[list[list[int]]]] = {case: [] for case in cases}
+                taken[case].append(await fast_round(clients[people_of(case)], max(batch, int(each * scale)), batch))
+        late: dict[str, list[list[list[int]]]] = {case: [] for case in clients}  # one by one: there are no batches
         for _ in range(rounds):
-            for case in cases:
-                late[case].append(await slow_round(clients[case]))
+            for case, people in clients.items():
+                late[case].append(await slow_round(people))
         sync_us = await disk_sync_us()
     rows = []
     for case in cases:
@@ -215,11 +218,12 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
         middle = taken[case][rates.index(sorted(rates)[rounds // 2])]
         row: dict[str, Any] = {"case": case, "sites": f"{sites} site{'s' if sites > 1 else ''}"}
         row |= {name: round(value, 4 if "share" in name else 1) for name, value in middle.items()}
-        row |= {f"latency_p{p}_us": round(statistics.median(percentiles(late[case], p))) for p in (50, 99)}
         base, peer = CASES[case].base, CASES[case].peer
         if base in cases:
             row["per_cpu_s_to_raw"] = round(statistics.median(ratios(taken[case], taken[base])), 3)
-            for p in (50, 99):
+        for p in (50, 99) if case in late else ():
+            row[f"latency_p{p}_us"] = round(statistics.median(percentiles(late[case], p)))
+            if base in late:
                 pairs = zip(percentiles(late[case], p), percentiles(late[base], p))
                 row[f"added_p{p}_us"] = round(statistics.median(ours - theirs for ours, theirs in pairs))
         if peer in cases:
@@ -229,6 +233,11 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
         row |= {"sync_p50_us": sync_us, "load_1min": round(os.getloadavg()[0], 1)}
         rows.append(row)
     return rows
+
+
+def people_of(case: str) -> str:
+    """The case whose clients are used."""
+    return case.removesuffix(SMALL)
 
 
 def ratios(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> list[float]:
