@@ -203,7 +203,8 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
         for each_of_them in clients.values():
             await fast_round(each_of_them, SMALL_BATCH * 4, SMALL_BATCH)  # connections warm up, topics are born
         taken: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
-        for _ in range(rounds):
+        for number in range(rounds):
+            sys.stderr.write(f"{sites} site{'s' if sites > 1 else ''}, round {number + 1} of {rounds}\n")
             for case in cases:
                 each, batch = CASES[case].each, CASES[case].batch
                 taken[case].append(await fast_round(clients[people_of(case)], max(batch, int(each * scale)), batch))

@@ -43,6 +43,7 @@ def bench(
         raise MisuseError(f"no benchmark {name!r}; there are: {', '.join(found) or 'none'}")
     report = {}
     for chosen in found if name == "all" else [name]:
+        sys.stderr.write(f"measuring {chosen}\n")  # no spinner: it would be measured, too
         rows = perform(found[chosen])
         kept = home / "results" / f"{chosen}.jsonl"
         before = last_rows(kept)
