@@ -31,7 +31,7 @@ TOPICS = ("trades", "quotes")
 PUBLISHERS = 8
 ITEMS = 100
 IN_FLIGHT = 4
-"""Messages of one publisher that wait for their answer; a home takes a window of 1000 requests per topic."""
+"""Messages of one publisher that wait for their answer."""
 NODE = Address("n1")
 ME = Address("cmemory")
 
@@ -88,9 +88,10 @@ class Driver:
     def _receive(self, connection: Connection, letters: list[Letter[Any]]) -> None:
         for letter in letters:
             if isinstance(letter.message, Taken):
-                key = (letter.to, letter.message.topic)
-                self.taken += letter.message.upto - self._upto[key]
-                self._upto[key] = letter.message.upto
+                for topic, upto in letter.message.upto.items():
+                    key = (letter.to, topic)
+                    self.taken += upto - self._upto[key]
+                    self._upto[key] = upto
                 self._ask(letter.to)
         if self.taken >= self.until:
             self.reached.set()

@@ -1,6 +1,8 @@
 """Benchmarks: rows with their circumstances, appended, and compared with the last of their case."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,13 @@ from tests.house.test_command_line import unisono
 from unisono.cli.bench import identity, last_rows, ratios
 from unisono.errors import FormatError
 
+HOME = Path(__file__).parents[2] / "benchmarks"
+SMALL = {
+    "ens_raw": ["--scale", "0.01", "--rounds", "1", "--kinds", "embedded", "nats"],
+    "node_memory": ["--marks", "2000", "4000"],
+    "order": ["--scale", "0.02", "--rounds", "1", "--sites", "1", "--cases", "nats core"],
+}
+"""Benchmarks with processes of ours in them, and how they are over in seconds."""
 BENCHMARK = '"""A toy."""\n\ndef run():\n    return [{"case": "a", "rate": 10}, {"case": "b", "rate": 20}]\n'
 
 
@@ -55,3 +64,22 @@ def test_a_broken_result_file_is_told_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"case": "a"}\n{"case"\n')
     with pytest.raises(FormatError, match="line 2"):
         last_rows(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_benchmarks_with_processes_still_run(name: str, tmp_path: Path) -> None:
+    """They speak the protocols themselves, and would be left behind by a change."""
+    command = [sys.executable, HOME / f"{name}.py", *SMALL[name]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) >= 2
+    assert all(row["case"] for row in rows)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", sorted(path.stem for path in HOME.glob("*.py")))
+def test_every_benchmark_runs(name: str) -> None:
+    done = unisono("bench", name, "--compare", "--json", cwd=HOME.parent)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[name]
