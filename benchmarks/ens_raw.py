@@ -45,7 +45,10 @@ class Counter:
         self.done = asyncio.Event()
 
     def on_items(self, items: Sequence[Parcel]) -> None:
-        self.left -= count_items(items)
+        self.count(count_items(items))
+
+    def count(self, heard: int) -> None:
+        self.left -= heard
         if self.left <= 0:
             self.done.set()
 
@@ -114,7 +117,7 @@ async def drive_nats_py(server: NatsServer, each: int) -> Measured:
     for counter, client in zip(counters, clients):
 
         async def heard(message: Any, counter: Counter = counter) -> None:
-            counter.on_items([message])
+            counter.count(1)
 
         for topic in TOPICS:
             await client.subscribe(topic, cb=heard, pending_msgs_limit=-1, pending_bytes_limit=-1)

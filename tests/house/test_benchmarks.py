@@ -13,7 +13,7 @@ from unisono.errors import FormatError
 
 HOME = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
-    "ens_raw": ["--scale", "0.01", "--rounds", "1", "--kinds", "embedded", "nats"],
+    "ens_raw": ["--scale", "0.01", "--rounds", "1"],
     "node_memory": ["--marks", "2000", "4000"],
     "order": ["--scale", "0.02", "--rounds", "1", "--sites", "1", "--cases", "nats core"],
 }
