@@ -73,6 +73,43 @@ def test_the_last_stamp_and_payload_lost_end_in_a_gap(config: SequencerConfig) -
     assert gaps(world) == [("a", X, 1, 1)]
 
 
+@pytest.mark.parametrize("config", MODES)
+def test_topics_that_are_ordered_against_each_other_give_up_together(config: SequencerConfig) -> None:
+    """Each waits for the other at every number: one step per timer would take them hours."""
+    world = star(config)
+    for i in range(20):
+        for topic, name in ((X, "x"), (T, "t")):
+            world.publish("p", topic, f"{name}{i}")
+            lose(world, "Payload")
+            world.run()
+    steps = []
+    while len(gaps(world)) < 40:
+        before = len(gaps(world))
+        world.fire()
+        world.run()
+        steps.append(len(gaps(world)) - before)
+    assert [step for step in steps if step] == [40]
+    world.settle()
+    assert world.complaints() == []
+
+
+@pytest.mark.parametrize("config", MODES)
+def test_a_long_silence_of_the_broker_is_caught_up_with_in_one_wait(config: SequencerConfig) -> None:
+    """Nothing of 300 events came, only the mark: they wait for their payloads together, not a hundred at a time."""
+    world = star(config)
+    unheard = but(("Payload", "a"), ("Stamps", "a"), ("Pieces", "a"))
+    for i in range(300):
+        world.publish("p", X, f"x{i}")
+        world.run(unheard)
+        lose(world, "Payload", "Stamps", "Pieces")
+    world.until(lambda: world.clients["a"].subscriber.feeds[X].mark == 300, unheard)
+    began = world.now
+    world.until(lambda: len(gaps(world)) == 300, lambda letter: False)
+    assert world.now - began < 2 * config.payload_wait_us
+    world.settle()
+    assert world.complaints() == []
+
+
 def test_the_last_event_lost_in_ticket_mode_is_noticed_by_the_high_water_mark() -> None:
     world = star(replace(STAMP, mode="ticket"))
     world.publish("p", X, "x1")

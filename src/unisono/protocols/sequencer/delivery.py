@@ -225,9 +225,13 @@ class Delivery:
         feed = self.feeds[topic]
         return bool(feed.payloads.count or feed.items or feed.mark > self.hold.local[topic])
 
-    def examine_due(self, now: Micros, out: list[Effect]) -> None:
+    def examine_due(self, now: Micros, out: list[Effect]) -> list[Topic]:
+        """Delivers what may be delivered; returns whose turn it was."""
+        examined = []
         for topic in self.hold.due():
             self._examine(topic, now, out)
+            examined.append(topic)
+        return examined
 
     def _examine(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         feed = self.feeds[topic]

@@ -40,6 +40,8 @@ def singles(run: Run) -> list[Run]:
 NEVER = Micros(2**62)
 ASKS_MAX = 100
 """Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
+LOOKS_MAX = 1_000
+"""Runs of one topic that are looked at for that."""
 
 
 class Feed:
@@ -58,6 +60,7 @@ class Feed:
         "live",
         "lost",
         "mark",
+        "mark_before",
         "muted",
         "payloads",
         "skipped",
@@ -80,6 +83,7 @@ class Feed:
         self.lost: dict[int, None] = {}  # numbers whose payload will not come
         self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
         self.mark = 0  # the highest number known to exist
+        self.mark_before = 0  # when we looked last
         self.waiting_for = 0  # the number we wait for, and since when
         self.waiting_since = Micros(0)
         self.stalled = False
@@ -104,11 +108,14 @@ class Feed:
             del self.tagged[next(iter(self.tagged))]
         return events
 
-    def unknown(self, number: int, ours: Container[Topic]) -> list[int]:
-        """Numbers from `number` on that exist and whose timestamps, as far as they concern our topics, we lack: asked
-        for together, they wait together."""
+    def overdue(self, number: int, ours: Container[Topic]) -> list[int]:
+        """Numbers from `number` on that existed when we looked last, and whose timestamps, as far as they concern our
+        topics, we still lack: asked for together, they wait together."""
+        upto, self.mark_before = self.mark_before, self.mark
         unknown: list[int] = []
-        while number <= self.mark and len(unknown) < ASKS_MAX:
+        for _ in range(LOOKS_MAX):
+            if number > upto or len(unknown) == ASKS_MAX:
+                break
             item = self.items.get(number)
             if item is None or item.missing is None or any(x in ours for x in item.missing):
                 unknown.append(number)

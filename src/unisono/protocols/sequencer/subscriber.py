@@ -43,8 +43,9 @@ class Subscriber:
         elif key == "patience":
             self.delivery.process(now, out)
         elif key == "ask":
+            self._give_up(now, out)
             for topic, feed in list(self.feeds.items()):
-                if feed.live and self.delivery.waits(topic):
+                if feed.live and self.delivery.waits(topic) and now < feed.lease_end:
                     feed.payloads.look(now)
                     self._check_wait(topic, feed, now, out)
             out += [Send(self.homes[topic], Ask(self.sid, topic, first)) for topic, first in self.open]
@@ -52,22 +53,26 @@ class Subscriber:
             if self.open:
                 self._timers.set("ask", Micros(now + self.config.ask_us), out)
 
+    def _give_up(self, now: Micros, out: list[Effect]) -> None:
+        """Skips all that has waited long enough. What one topic gives up lets another go on, and give up in turn."""
+        todo = dict.fromkeys(self.feeds)
+        while todo:
+            topic, _ = todo.popitem()
+            feed = self.feeds[topic]
+            # The end of a lease has been told, and only the home can undo it.
+            while feed.live and now < feed.lease_end and self._gives_up(topic, feed, now, out):
+                self.hold.wake(topic)
+                todo.update(dict.fromkeys(self.delivery.examine_due(now, out)))
+
     def _check_wait(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
-        if now >= feed.lease_end:
-            return  # that has been told, and only the home can end it
-        while self._gives_up(topic, feed, now, out):
-            self.hold.wake(topic)
-            self.delivery.examine_due(now, out)
-        if not self.delivery.waits(topic):
-            return
         number = self.hold.local[topic] + 1
+        out += [Send(self.homes[topic], Ask(self.sid, topic, n)) for n in feed.overdue(number, self.feeds)]
         if feed.waiting_for != number:
             feed.waiting_for, feed.waiting_since, feed.stalled = number, now, False
             feed.heard = now
             return
         item = self._head(topic, feed)
         if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
-            out += [Send(self.homes[topic], Ask(self.sid, topic, n)) for n in feed.unknown(number, self.feeds)]
             self._ask_for_payloads(topic, feed, now, out)
             answers = now - feed.heard < self.config.stall_us
             if feed.mark < number and answers:
