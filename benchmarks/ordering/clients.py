@@ -70,6 +70,11 @@ class Clients(msgspec.Struct):
     """How many of them are the broker's."""
 
 
+async def no_commits() -> int:
+    """Of a broker without nodes."""
+    return 0
+
+
 def spots(sites: int) -> tuple[list[int], list[int]]:
     """Where publishers and subscribers are."""
     return [0, 1 % sites], [1 % sites, 2 % sites]
@@ -99,12 +104,9 @@ async def raw_clients(place: Place, make: Callable[[str, Ear], Ens], one_stream:
         for ens in publishers:
             await ens.flush()
 
-    async def commits() -> int:
-        return 0
-
     try:
         yield Clients(
-            [publisher(ens) for ens in publishers], ears, finish, commits, place.broker_pids, len(place.broker_pids)
+            [publisher(ens) for ens in publishers], ears, finish, no_commits, place.broker_pids, len(place.broker_pids)
         )
     finally:
         for ens in [*publishers, *subscribers]:
@@ -139,12 +141,9 @@ async def nats_py_clients(place: Place) -> AsyncIterator[Clients]:
         for client in publishers:
             await client.flush()
 
-    async def commits() -> int:
-        return 0
-
     try:
         pids = place.broker_pids
-        yield Clients([publisher(client) for client in publishers], ears, finish, commits, pids, len(pids))
+        yield Clients([publisher(client) for client in publishers], ears, finish, no_commits, pids, len(pids))
     finally:
         for client in [*publishers, *subscribers]:
             await client.close()
@@ -181,13 +180,10 @@ async def redis_clients(place: Place) -> AsyncIterator[Clients]:
 
     async def finish() -> None: ...
 
-    async def commits() -> int:
-        return 0
-
     readers = [asyncio.create_task(read(client, ear)) for client, ear in zip(subscribers, ears)]
     try:
         pids = place.broker_pids
-        yield Clients([publisher(client) for client in publishers], ears, finish, commits, pids, len(pids))
+        yield Clients([publisher(client) for client in publishers], ears, finish, no_commits, pids, len(pids))
     finally:
         for reader in readers:
             reader.cancel()

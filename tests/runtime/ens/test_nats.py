@@ -186,6 +186,32 @@ def test_a_subscription_is_not_in_force_while_the_servers_are_cut_from_each_othe
     run(main())
 
 
+def test_a_subscription_is_not_in_force_while_a_server_is_cut_off_that_ours_no_longer_names() -> None:
+    async def main() -> None:
+        async with NatsClusterWorld() as world:
+            here, there = Ear(), Ear()
+            subscriber, publisher = await world.connect(here, 0), await world.connect(there, 1)
+            assert isinstance(subscriber, NatsEns)
+            targets = [proxy.target for proxy in world.cluster.proxies]
+            both = len(subscriber._client.info.connect_urls)
+            for proxy in world.cluster.proxies:
+                proxy.target = None
+                proxy.cut()
+            async with asyncio.timeout(PATIENCE_S):
+                while len(subscriber._client.info.connect_urls) >= both:
+                    await asyncio.sleep(0.01)
+            subscribing = asyncio.create_task(subscriber.subscribe("trades"))
+            await asyncio.wait([subscribing], timeout=0.5)
+            assert not subscribing.done()
+            for proxy, target in zip(world.cluster.proxies, targets, strict=True):
+                proxy.target = target
+            await subscribing
+            publisher.publish([Item("trades", b"", "p", 1)])
+            await here.until(lambda: len(here.items) == 1)
+
+    run(main())
+
+
 def test_a_pause_between_pings_is_over_when_somebody_waits_or_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with NatsWorld() as world:
