@@ -289,5 +289,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     chosen = tuple(case for case in CASES if any(part in case for part in asked.cases))
+    if not chosen:
+        parser.error(f"no case has {' or '.join(asked.cases)} in its name; there are: {'; '.join(CASES)}")
     for row in run(asked.scale, tuple(asked.sites), chosen, asked.rounds):
         sys.stdout.write(json.dumps(row) + "\n")
