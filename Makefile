@@ -40,10 +40,10 @@ format: $(VENV)/installed-check  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-campaign: $(VENV)/installed-suite java  ## the long runs that the default suite leaves out
-	UNISONO_HYPOTHESIS=campaign $(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m campaign
+campaign: $(VENV)/installed-suite java  ## the long runs that the default suite leaves out; goes on where it was stopped
+	UNISONO_HYPOTHESIS=campaign $(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m campaign --resume $(ARGS)
 
-mutants: $(VENV)/installed-suite  ## plant every listed bug in a copy of the sources; its tests must fail
+mutants: $(VENV)/installed-suite  ## plant every listed bug in a copy of the sources; its tests must fail; goes on likewise
 	$(BIN)/python -m tests.mutants.runner $(ARGS)
 
 bench: $(VENV)/installed-suite  ## run every benchmark and append its rows to benchmarks/results

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.ledger import Ledger
+
 # A busy machine is no bug, and the default suite is red or green by the code alone; campaigns look for new cases.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("campaign", settings.get_profile("suite"), derandomize=False, print_blob=True)
@@ -30,6 +32,17 @@ SECOND_TRIES_MAX = 3
 spent: Counter[str] = Counter()
 unsteady: dict[str, str] = {}
 second_tries: list[str] = []
+resumed: list[Ledger] = []  # with --resume, the one of this campaign
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "keep what passes in out/results, and leave out what has passed on these very sources"
+    parser.addoption("--resume", action="store_true", help=words)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("resume"):
+        resumed.append(Ledger("campaign"))
 
 
 @cache
@@ -52,7 +65,11 @@ def room_of(nodeid: str) -> str:
     return parts[1] if len(parts) > 2 else "house"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for ledger in resumed:
+        passed = [item for item in items if ledger.has_passed(item.nodeid)]
+        items[:] = [item for item in items if not ledger.has_passed(item.nodeid)]
+        config.hook.pytest_deselected(items=passed)
     for item in items:
         if item.get_closest_marker("spark") is None and room_of(item.nodeid) == "spark":
             item.add_marker(pytest.mark.spark)
@@ -94,6 +111,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     spent[room_of(report.nodeid)] += report.duration
+    if report.when == "call" and not report.skipped and "PYTEST_XDIST_WORKER" not in os.environ:
+        for ledger in resumed:
+            ledger.add(
+                report.nodeid, report.passed, report.duration, "" if report.passed else report.longreprtext[-500:]
+            )
     for name, text in report.user_properties:
         if name == "first try":
             unsteady[report.nodeid] = str(text)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import runner
 from tests.mutants.runner import Edit, Mutant, judge, mutants, stale
 
 
@@ -25,6 +26,14 @@ def test_only_a_failing_test_kills(tmp_path: Path, body: str, dead: bool, words:
     killed, line = judge(tmp_path, ["test_it.py"])
     assert killed is dead
     assert words in line
+
+
+def test_tests_that_hang_kill_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "PATIENCE_SECONDS", 2)
+    (tmp_path / "test_it.py").write_text("import threading\ndef test_it():\n    threading.Event().wait(60)\n")
+    killed, line = judge(tmp_path, ["test_it.py"])
+    assert not killed
+    assert "hang" in line
 
 
 def test_a_mutant_that_does_not_fit_is_stale(tmp_path: Path) -> None:

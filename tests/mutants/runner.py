@@ -13,7 +13,9 @@ Every `tests/mutants/*.toml` is a list of
 With `like = "sequencer/no-hold"` instead of file, find and replace it is that mutant again, for other tests.
 
 Each mutant gets a copy of the sources that only its own test process imports; the work tree is never touched.
-`python -m tests.mutants.runner [--only TEXT]`: exit 0 when every mutant is killed.
+`python -m tests.mutants.runner [--only TEXT] [--again]`: exit 0 when every mutant is killed. One that was killed on
+these very sources is not planted again, unless asked (`tests.ledger`). Tests that hang until the runner loses its
+patience have noticed nothing: that mutant survives.
 """
 
 import argparse
@@ -30,6 +32,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+
+from tests.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 LISTS = Path(__file__).parent
@@ -141,7 +145,7 @@ def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return True, f"killed: the tests hang ({PATIENCE_SECONDS} s)"
+        return False, f"SURVIVED: the tests hang ({PATIENCE_SECONDS} s), and say nothing"
     took = f"{time.monotonic() - started:.1f} s"
     if done.returncode == TESTS_FAILED:
         slips = sorted(set(re.findall(r"^E +((?:Attribute|Name|UnboundLocal)Error: .*)", done.stdout, re.MULTILINE)))
@@ -154,16 +158,24 @@ def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="plant every listed bug; its tests must fail")
     parser.add_argument("--only", default="", help="mutants with this in their name")
-    only = parser.parse_args().only
-    chosen = {name: mutant for name, mutant in mutants().items() if only in name}
+    parser.add_argument("--again", action="store_true", help="also those that were killed on these very sources")
+    options = parser.parse_args()
+    chosen = {name: mutant for name, mutant in mutants().items() if options.only in name}
     if not chosen:
-        raise SystemExit(f"no mutant has {only!r} in its name" if only else "no mutants are listed")
-    killed = 0
+        raise SystemExit(f"no mutant has {options.only!r} in its name" if options.only else "no mutants are listed")
+    ledger = Ledger("mutants")
+    left = [name for name in chosen if options.again or not ledger.has_passed(name)]
+
+    def plant(name: str) -> tuple[str, bool, str, float]:
+        started = time.monotonic()
+        return name, *run(chosen[name]), time.monotonic() - started
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, (dead, line) in zip(chosen, pool.map(run, chosen.values()), strict=True):
-            killed += dead
+        for name, dead, line, seconds in pool.map(plant, left):
+            ledger.add(name, dead, seconds, "" if dead else line)
             print(f"{name}: {line}", flush=True)
-    print(f"{killed} of {len(chosen)} mutants killed")
+    killed = sum(map(ledger.has_passed, chosen))
+    print(f"{killed} of {len(chosen)} mutants killed, {len(chosen) - len(left)} of them before")
     return 0 if killed == len(chosen) else 1
 
 
