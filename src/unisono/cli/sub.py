@@ -56,6 +56,7 @@ async def _subscribe(
         connect(where, **options) as session,
         session.subscribe(*topics, order=order, deadline=deadline, name=name, where=select) as stream,
     ):
+        print(f"subscribed to {', '.join(topics)} ({order})", file=sys.stderr, flush=True)
         printing = asyncio.ensure_future(_print(stream, count, name, as_json))
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((printing, stopped), return_when=asyncio.FIRST_COMPLETED)
