@@ -6,7 +6,18 @@ import pytest
 
 from tests.matching.worlds import VALUES, event, expression, random_event
 from unisono.errors import FormatError, MisuseError
-from unisono.model.predicate import EVERY_EVENT, NO_EVENT, flatten, parse, to_text
+from unisono.model.predicate import (
+    EVERY_EVENT,
+    NO_EVENT,
+    Box,
+    CostError,
+    Filter,
+    canonical,
+    flatten,
+    parse,
+    to_text,
+)
+from unisono.model.predicate.values import point
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -76,6 +87,48 @@ def test_too_many_boxes_are_refused_with_the_count() -> None:
 def test_a_long_text_is_refused() -> None:
     with pytest.raises(FormatError, match="at most 65536"):
         parse("a = 1 or " * 10_000 + "a = 1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " and ".join(f"a{i} = {i}" for i in range(3_500)),
+        " and ".join(f"a != {i}" for i in range(4_000)),
+        " or ".join(f"a = {i}" for i in range(4_000)),
+        "a in (" + ", ".join(map(str, range(9_000))) + ")",
+        "a in (" + ", ".join(f"'{i}'" for i in range(6_000)) + ")",
+    ],
+)
+def test_long_filters_cost_steps_in_proportion_to_their_length(text: str) -> None:
+    assert parse(text, cost_max=2 * len(text)) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " or ".join(f"a{i} = {i}" for i in range(4_000)),
+        " or ".join(f"a{i} = 1 and b = {i}" for i in range(2_000)),
+        " and ".join(f"a{i} = 1" for i in range(2_000)) + " or " + " and ".join(f"a{i} = 2" for i in range(2_000)),
+        " or ".join(f"(a in (0, {', '.join(map(str, range(i, i + 99)))}) and b{i} = 1)" for i in range(1, 120)),
+        "not " * 60 + "(" + " or ".join(f"a{i} = 1 and b{i} = 1" for i in range(6)) + ")",
+        " and ".join("(" + " or ".join(f"a{i}{j} = 1" for j in range(60)) + ")" for i in range(60)),
+    ],
+)
+def test_a_filter_that_costs_too_many_steps_is_refused_with_the_setting(text: str) -> None:
+    with pytest.raises(FormatError, match="filter_cost_max"):
+        parse(text)
+
+
+def test_what_a_stranger_sends_is_brought_into_its_spelling_within_as_many_steps() -> None:
+    wide = Filter(tuple(Box(tuple((f"a{k:04}", point(i)) for k in range(1_000))) for i in range(60)))
+    with pytest.raises(CostError, match="filter_cost_max"):
+        canonical(wide)
+    assert canonical(parse("a = 1 or b = 2"), cost_max=50) == parse("a = 1 or b = 2")
+
+
+def test_covering_answers_no_when_the_question_costs_too_many_steps() -> None:
+    many = Filter(tuple(parse(" and ".join(f"a{k} != {i}" for k in range(100))).boxes[0] for i in range(60)))
+    assert not many.covers(parse("b = 1"))
 
 
 def test_a_contradiction_is_known_to_match_nothing() -> None:

@@ -1,6 +1,7 @@
 """Content predicates: the filter language, and the exact algebra of unions of boxes it is normalised to."""
 
 from unisono.model.predicate.box import ANYTHING, Box, Measure, make_box
+from unisono.model.predicate.cost import FILTER_COST_MAX, CostError, Steps
 from unisono.model.predicate.filter import (
     BOXES_MAX,
     EVERY_EVENT,
@@ -21,13 +22,16 @@ __all__ = [
     "BOXES_MAX",
     "EVERYTHING",
     "EVERY_EVENT",
+    "FILTER_COST_MAX",
     "MISSING",
     "NOTHING",
     "NO_EVENT",
     "PRESENT",
     "Box",
+    "CostError",
     "Filter",
     "Measure",
+    "Steps",
     "Summary",
     "Values",
     "canonical",

@@ -5,11 +5,12 @@ that could produce an empty one return None. An attribute that may hold everythi
 are equal objects.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from unisono.model.predicate.values import EVERYTHING, MISSING, Values
+from unisono.model.predicate.cost import Steps
+from unisono.model.predicate.values import EVERYTHING, MISSING, Values, intersect_all, union_all
 
 Measure = Callable[[str, Values], float]
 """The share of events whose attribute lies in a set: additive over disjoint sets, 1 for everything."""
@@ -35,6 +36,11 @@ class Box(Struct, frozen=True):
     def overlaps(self, other: "Box") -> bool:
         theirs = dict(other.sides)
         return all(name not in theirs or values.overlaps(theirs[name]) for name, values in self.sides)
+
+    @property
+    def weight(self) -> int:
+        """What looking at all of it costs, in steps."""
+        return 1 + sum(values.weight for _, values in self.sides)
 
     def intersect(self, other: "Box") -> "Box | None":
         if not self.sides or self == other:
@@ -104,37 +110,118 @@ def make_box(sides: Mapping[str, Values]) -> Box | None:
     return Box(tuple(kept))
 
 
-def reduced(boxes: list[Box]) -> list[Box]:
+def meet_of(boxes: Sequence[Box], steps: Steps) -> Box | None:
+    """What lies in all of the boxes; the sides of one attribute are met together."""
+    sides: dict[str, list[Values]] = {}
+    for box in boxes:
+        for name, values in box.sides:
+            steps.take(values.weight)
+            sides.setdefault(name, []).append(values)
+    return make_box({name: intersect_all(found) for name, found in sides.items()})
+
+
+def reduced(boxes: Iterable[Box], steps: Steps) -> list[Box]:
     """The same union in fewer boxes: perfect merges and absorption, in an order that depends on the set alone."""
-    while True:
-        merged = _absorbed(_merged(boxes))
-        if len(merged) == len(boxes):
+    known = list(dict.fromkeys(boxes))
+    while len(known) > 1:
+        merged = _absorbed(_merged(known, steps), steps)
+        if len(merged) == len(known):
             return merged
-        boxes = merged
+        known = merged
+    return known
 
 
 def sort_key(box: Box) -> str:
     return repr(box)
 
 
-def _merged(boxes: list[Box]) -> list[Box]:
+_Sides = tuple[int, ...]
+
+
+class _Table:
+    """Boxes as tuples of the numbers of their sides, so that a long set of values is hashed once."""
+
+    def __init__(self, boxes: list[Box], steps: Steps) -> None:
+        self._sides: list[tuple[str, Values]] = []
+        self._numbers: dict[tuple[str, Values], int] = {}
+        self._steps = steps
+        self.boxes: dict[_Sides, None] = {}
+        self._holders: dict[str, dict[_Sides, int]] = {}
+        for box in boxes:
+            for _, values in box.sides:
+                steps.take(values.weight)
+            self._add(tuple(self._number(side) for side in box.sides))
+
+    def _number(self, side: tuple[str, Values]) -> int:
+        number = self._numbers.setdefault(side, len(self._sides))
+        if number == len(self._sides):
+            self._sides.append(side)
+        return number
+
+    def _add(self, box: _Sides) -> None:
+        self.boxes[box] = None
+        for number in box:
+            self._holders.setdefault(self._sides[number][0], {})[box] = number
+
+    def unite(self, name: str) -> None:
+        """Boxes that differ in this attribute only become one; one that does not mention it takes in the others."""
+        groups: dict[_Sides, list[tuple[_Sides, int]]] = {}
+        for box, number in self._holders[name].items():
+            if box in self.boxes:
+                self._steps.take(len(box))
+                groups.setdefault(tuple(side for side in box if side != number), []).append((box, number))
+        for rest, found in groups.items():
+            is_wider = rest in self.boxes
+            if len(found) == 1 and not is_wider:
+                continue
+            for box, _ in found:
+                del self.boxes[box]
+            if not is_wider:
+                self._add(self._united(name, rest, [self._sides[number][1] for _, number in found]))
+
+    def _united(self, name: str, rest: _Sides, found: list[Values]) -> _Sides:
+        self._steps.take(sum(values.weight for values in found))
+        values = union_all(found)
+        if values == EVERYTHING:
+            return rest
+        return tuple(sorted((*rest, self._number((name, values))), key=lambda number: self._sides[number][0]))
+
+    def names(self) -> list[str]:
+        return sorted(self._holders)
+
+    def result(self) -> list[Box]:
+        return [Box(tuple(self._sides[number] for number in box)) for box in self.boxes]
+
+
+def _merged(boxes: list[Box], steps: Steps) -> list[Box]:
     """Unites boxes that differ in one attribute, found by hashing all the others; linear in the number of boxes."""
-    current = sorted(set(boxes), key=sort_key)
-    for name in sorted({name for box in current for name, _ in box.sides}):
-        groups: dict[tuple[tuple[str, Values], ...], Values] = {}
-        for box in current:
-            rest = tuple(side for side in box.sides if side[0] != name)
-            values = next((values for side, values in box.sides if side == name), EVERYTHING)
-            groups[rest] = groups[rest] | values if rest in groups else values
-        united = (make_box({**dict(rest), name: values}) for rest, values in groups.items())
-        current = [box for box in united if box is not None]
-    return current
+    table = _Table(boxes, steps)
+    for name in table.names():
+        table.unite(name)
+    return table.result()
 
 
-def _absorbed(boxes: list[Box]) -> list[Box]:
-    kept: list[Box] = []
+def _absorbed(boxes: list[Box], steps: Steps) -> list[Box]:
+    kept: dict[Box, dict[str, Values]] = {}
     for box in boxes:
-        if not any(other.covers(box) for other in kept):
-            kept = [other for other in kept if not box.covers(other)]
-            kept.append(box)
+        sides = dict(box.sides)
+        steps.take(sum(values.weight for values in sides.values()))
+        if not any(_covers(other, sides, steps) for other in kept.values()):
+            for covered in [other for other, theirs in kept.items() if _covers(sides, theirs, steps)]:
+                del kept[covered]
+            kept[box] = sides
     return sorted(kept, key=sort_key)
+
+
+def _covers(mine: dict[str, Values], theirs: dict[str, Values], steps: Steps) -> bool:
+    steps.take()
+    if len(mine) > len(theirs):
+        return False
+    for name, values in mine.items():
+        other = theirs.get(name)
+        if other is None or not values.may_cover(other):
+            return False
+        steps.take(values.weight + other.weight)
+        if not values.covers(other):
+            return False
+    return True

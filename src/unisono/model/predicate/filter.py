@@ -1,23 +1,23 @@
 """Filters: unions of boxes, closed under and, or, not; what `where=` and advertisements mean.
 
 A filter of more than BOXES_MAX boxes is refused with the count: every box costs each matching and each comparison.
-Covering by a union is co-NP complete in general, so it has a budget, and beyond it the answer is the safe "no".
+Bringing a union into its one spelling is counted in steps (`cost`), and so is covering by a union, which is co-NP
+complete in general: beyond its budget the answer is the safe "no".
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
 from unisono.errors import MisuseError
-from unisono.model.predicate.box import ANYTHING, Box, Measure, make_box, reduced
+from unisono.model.predicate.box import ANYTHING, Box, Measure, make_box, meet_of, reduced
+from unisono.model.predicate.cost import FILTER_COST_MAX, CostError, Steps
 from unisono.model.predicate.values import ALL_KINDS, MISSING, Values, check_string
 
 BOXES_MAX = 64
-_REDUCE_MAX = 512  # absorption compares all pairs: about a quarter of a second here
 _PIECES_MAX = 2_000
-_CUTS_MAX = 40_000  # more than the longest text can have
 _Cut = TypeVar("_Cut")
 
 
@@ -34,24 +34,20 @@ class Filter(Struct, frozen=True):
         return False
 
     def __and__(self, other: "Filter") -> "Filter":
-        met = (mine.intersect(theirs) for mine in self.boxes for theirs in other.boxes)
-        return union_of(box for box in met if box is not None)
+        return conjunction((self, other), Steps())
 
     def __or__(self, other: "Filter") -> "Filter":
         return union_of((*self.boxes, *other.boxes))
 
     def __invert__(self) -> "Filter":
-        rest = EVERY_EVENT
-        for box in self.boxes:
-            rest = rest & union_of(ANYTHING.minus(box))
-        return rest
+        return negation(self, Steps())
 
     def minus(self, other: "Filter") -> "Filter":
         pieces: list[Box] = []
         for box in self.boxes:
-            rest = _subtract(box, other.boxes, _PIECES_MAX)
+            rest = _subtract(box, other.boxes)
             if rest is None:
-                raise MisuseError(f"the difference needs more than {_PIECES_MAX} boxes")
+                raise MisuseError(f"the difference needs more than {_PIECES_MAX} boxes, or too many steps")
             pieces += rest
         return union_of(pieces)
 
@@ -62,7 +58,7 @@ class Filter(Struct, frozen=True):
     def _covers_box(self, box: Box) -> bool:
         if any(mine.covers(box) for mine in self.boxes):
             return True
-        return _subtract(box, self.boxes, _PIECES_MAX) == []
+        return _subtract(box, self.boxes) == []
 
     def overlaps(self, other: "Filter") -> bool:
         """Whether some event could match both."""
@@ -82,7 +78,7 @@ class Filter(Struct, frozen=True):
         """The share of events matched, counting nothing twice; an upper bound when the union is very tangled."""
         total = 0.0
         for i, box in enumerate(self.boxes):
-            pieces = _subtract(box, self.boxes[:i], _PIECES_MAX)
+            pieces = _subtract(box, self.boxes[:i])
             total += sum(piece.measure(share) for piece in ([box] if pieces is None else pieces))
         return total
 
@@ -105,32 +101,58 @@ EVERY_EVENT = Filter()
 NO_EVENT = Filter(())
 
 
-def union_of(boxes: Iterable[Box]) -> Filter:
-    """A filter of these boxes, reduced; raises MisuseError when more than BOXES_MAX remain."""
-    kept = list(dict.fromkeys(boxes))
-    if len(kept) <= _REDUCE_MAX:
-        kept = reduced(kept)
-    if len(kept) > BOXES_MAX:
-        raise MisuseError(f"the filter needs a union of {len(kept)} boxes, {BOXES_MAX} is the most: split it up")
+def union_of(boxes: Iterable[Box], steps: Steps | None = None) -> Filter:
+    """A filter of these boxes, reduced; raises MisuseError when more than BOXES_MAX remain, or at too many steps."""
+    kept = reduced(boxes, steps or Steps())
+    _check_count(len(kept))
     return Filter(tuple(kept))
 
 
-def canonical(filter: Filter) -> Filter:
+def conjunction(filters: Sequence[Filter], steps: Steps) -> Filter:
+    """What all of them let pass; those of one box are met at once, so many plain conditions cost their number."""
+    met = meet_of([filter.boxes[0] for filter in filters if len(filter.boxes) == 1], steps)
+    found = NO_EVENT if met is None else Filter((met,))
+    for filter in filters:
+        if len(filter.boxes) != 1:
+            for box in found.boxes:
+                steps.take(sum(box.weight + theirs.weight for theirs in filter.boxes))
+            pairs = (mine.intersect(theirs) for mine in found.boxes for theirs in filter.boxes)
+            found = union_of((box for box in pairs if box is not None), steps)
+    return found
+
+
+def negation(filter: Filter, steps: Steps) -> Filter:
+    """What it does not let pass."""
+    parts = []
+    for box in filter.boxes:
+        _check_count(len(box.sides))  # one box per side, and no two of them merge
+        steps.take(box.weight * (1 + len(box.sides)))
+        parts.append(union_of(ANYTHING.minus(box), steps))
+    return conjunction(parts, steps)
+
+
+def _check_count(boxes: int) -> None:
+    if boxes > BOXES_MAX:
+        raise MisuseError(f"the filter needs a union of {boxes} boxes, {BOXES_MAX} is the most: split it up")
+
+
+def canonical(filter: Filter, cost_max: int = FILTER_COST_MAX) -> Filter:
     """The same filter as this room would have written it; raises MisuseError if it is none at all.
 
     For filters that strangers send: an algebra on sets that are not in their one spelling answers nonsense.
     """
-    cuts = sum(len(values.numbers) + len(values.strings) for box in filter.boxes for _, values in box.sides)
-    if len(filter.boxes) > BOXES_MAX or cuts > _CUTS_MAX:
-        raise MisuseError(f"a filter of {len(filter.boxes)} boxes and {cuts} bounds is too large")
+    if len(filter.boxes) > BOXES_MAX:
+        raise MisuseError(f"a filter of {len(filter.boxes)} boxes is too large, {BOXES_MAX} is the most")
+    steps = Steps(cost_max)
     boxes = []
     for box in filter.boxes:
+        steps.take(box.weight)
         for _, values in box.sides:
             values.check()
         made = make_box(dict(box.sides))
         if made is not None:
             boxes.append(made)
-    return union_of(boxes)
+    return union_of(boxes, steps)
 
 
 def only(attribute: str, values: Values) -> Filter:
@@ -184,11 +206,23 @@ def _depth(text: str) -> float:
     return min(share, 1.0)
 
 
-def _subtract(box: Box, others: Iterable[Box], pieces_max: int) -> list[Box] | None:
-    """`box` without the others, in disjoint pieces; None if that takes more than `pieces_max`."""
-    pieces = [box]
-    for other in others:
-        pieces = [rest for piece in pieces for rest in piece.minus(other)]
-        if len(pieces) > pieces_max:
-            return None
+def _subtract(box: Box, others: Iterable[Box]) -> list[Box] | None:
+    """`box` without the others, in disjoint pieces; None if that takes too many pieces or steps."""
+    pieces, steps = [box], Steps()
+    try:
+        for other in others:
+            cost = other.weight
+            rest: list[Box] = []
+            for piece in pieces:
+                steps.take(cost)
+                if piece.overlaps(other):
+                    steps.take(len(other.sides) * (piece.weight + cost))
+                    rest += piece.minus(other)
+                else:
+                    rest.append(piece)
+            pieces = rest
+            if len(pieces) > _PIECES_MAX:
+                return None
+    except CostError:
+        return None
     return pieces

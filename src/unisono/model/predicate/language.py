@@ -15,10 +15,12 @@ not equal". `not` is plain negation: `not px > 5` also holds where there is no p
 
 import math
 import re
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn, TypeVar
 
 from unisono.errors import FormatError, MisuseError
-from unisono.model.predicate.filter import EVERY_EVENT, NO_EVENT, Filter, only
+from unisono.model.predicate.cost import FILTER_COST_MAX, Steps
+from unisono.model.predicate.filter import EVERY_EVENT, NO_EVENT, Filter, conjunction, negation, only, union_of
 from unisono.model.predicate.values import (
     NOTHING,
     PRESENT,
@@ -31,8 +33,10 @@ from unisono.model.predicate.values import (
     check_string,
     point,
     prefixed,
+    union_all,
 )
 
+T = TypeVar("T")
 TEXT_CHARS_MAX = 65_536
 DEPTH_MAX = 64
 KEYWORDS = ("and", "or", "not", "exists", "between", "prefix", "in", "true", "false", "null")
@@ -58,21 +62,24 @@ class _Token(NamedTuple):
     at: int
 
 
-def parse(text: str, integers: frozenset[str] = frozenset()) -> Filter:
+def parse(text: str, integers: frozenset[str] = frozenset(), cost_max: int = FILTER_COST_MAX) -> Filter:
     """`parse("px > 100 and sym = 'IBM'")`; raises FormatError with the column and what was expected there.
 
     Attributes named in `integers` are declared to hold whole numbers only, so that `n > 1` and `n >= 2` are the same.
+    A text that takes more than `cost_max` steps to normalise is refused.
     """
     if len(text) > TEXT_CHARS_MAX:
         raise FormatError(f"column {TEXT_CHARS_MAX + 1}", f"a filter has at most {TEXT_CHARS_MAX} characters")
-    return _Parser(text, integers).whole()
+    return _Parser(text, integers, Steps(cost_max)).whole()
 
 
 class _Parser:
-    def __init__(self, text: str, integers: frozenset[str]) -> None:
+    def __init__(self, text: str, integers: frozenset[str], steps: Steps) -> None:
         self._text = text
         self._integers = integers
+        self._steps = steps
         self._tokens = self._split(text)
+        self._counted(0, lambda: self._steps.take(len(self._tokens)))
         self._next = 0
         self._depth = 0
 
@@ -112,22 +119,25 @@ class _Parser:
         return token
 
     def _either(self) -> Filter:
-        found = self._both()
+        at, parts = self._here.at, [self._both()]
         while self._is("or"):
             at = self._take().at
-            found = self._combined(at, found, self._both(), either=True)
-        return found
+            parts.append(self._both())
+        if len(parts) == 1:
+            return parts[0]
+        boxes = [box for part in parts for box in part.boxes]
+        return self._counted(at, lambda: union_of(boxes, self._steps))
 
     def _both(self) -> Filter:
-        found = self._single()
+        at, parts = self._here.at, [self._single()]
         while self._is("and"):
             at = self._take().at
-            found = self._combined(at, found, self._single(), either=False)
-        return found
+            parts.append(self._single())
+        return parts[0] if len(parts) == 1 else self._counted(at, lambda: conjunction(parts, self._steps))
 
-    def _combined(self, at: int, a: Filter, b: Filter, either: bool) -> Filter:
+    def _counted(self, at: int, work: Callable[[], T]) -> T:
         try:
-            return a | b if either else a & b
+            return work()
         except MisuseError as error:
             self._fail(at, str(error))
 
@@ -142,13 +152,8 @@ class _Parser:
 
     def _single_unbounded(self) -> Filter:
         if self._is("not"):
-            at = self._take().at
-            try:
-                return ~self._single()
-            except FormatError:
-                raise
-            except MisuseError as error:
-                self._fail(at, str(error))
+            at, inner = self._take().at, self._single()
+            return self._counted(at, lambda: negation(inner, self._steps))
         if self._is("("):
             self._take()
             found = self._either()
@@ -228,14 +233,14 @@ class _Parser:
         if not self._is("(", "["):
             self._expected("'(' behind 'in'")
         closing = ")" if self._take().text == "(" else "]"
-        values = point(self._value("a value"))
+        values = [point(self._value("a value"))]
         while self._is(","):
             self._take()
-            values = values | point(self._value("a value"))
+            values.append(point(self._value("a value")))
         if not self._is(closing):
             self._expected(f"',' or {closing!r}")
         self._take()
-        return values
+        return union_all(values)
 
     def _ordered(self, what: str) -> Number | str:
         at, value = self._here.at, self._value(what)

@@ -5,11 +5,13 @@ of interests alone, not on the order in which they came, so equal sets have equa
 """
 
 import hashlib
+import sys
 from collections.abc import Hashable
 
 import msgspec
 
 from unisono.model.predicate.box import Box, Measure, reduced, sort_key
+from unisono.model.predicate.cost import Steps
 from unisono.model.predicate.filter import BOXES_MAX, Filter, spread
 
 _NEIGHBOURS = 8  # how far the search for a cheap pair looks along the sorted boxes
@@ -58,7 +60,7 @@ class Summary:
         if roots == self._roots:
             return False
         self._roots = roots
-        filter = Filter(tuple(_widened(reduced(roots), self._boxes_max, self._share)))
+        filter = Filter(tuple(_widened(reduced(roots, Steps(sys.maxsize)), self._boxes_max, self._share)))
         if filter == self.filter:
             return False
         self.filter = filter
@@ -82,7 +84,7 @@ def _widened(boxes: list[Box], boxes_max: int, share: Measure) -> list[Box]:
         pairs = list(_candidates(boxes, same_attributes=True)) or list(_candidates(boxes, same_attributes=False))
         _, _, a, b = min((_waste(boxes[i], boxes[j], share), sort_key(boxes[i]), i, j) for i, j in pairs)
         hull = boxes[a].hull(boxes[b])
-        boxes = reduced([*(box for k, box in enumerate(boxes) if k not in (a, b)), hull])
+        boxes = reduced([*(box for k, box in enumerate(boxes) if k not in (a, b)), hull], Steps(sys.maxsize))
     return boxes
 
 

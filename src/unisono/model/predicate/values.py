@@ -12,6 +12,7 @@ point and are not dense: nothing lies between "a" and "a\\0", so a string cut is
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -87,10 +88,23 @@ class Values(Struct, frozen=True):
         return self & ~other
 
     def covers(self, other: "Values") -> bool:
-        return other.kinds & ~self.kinds == 0 and (other & self) == other
+        return self.may_cover(other) and (other & self) == other
+
+    def may_cover(self, other: "Values") -> bool:
+        """Whether a first look leaves it open; most pairs are settled by it, whatever their length."""
+        return (
+            other.kinds & ~self.kinds == 0
+            and _begins_before(self.numbers, other.numbers)
+            and _begins_before(self.strings, other.strings)
+        )
 
     def overlaps(self, other: "Values") -> bool:
         return self.kinds & other.kinds != 0 or not (self & other).is_empty
+
+    @property
+    def weight(self) -> int:
+        """What looking at all of it costs, in steps."""
+        return 1 + len(self.numbers) + len(self.strings)
 
     @property
     def is_empty(self) -> bool:
@@ -133,6 +147,26 @@ class Values(Struct, frozen=True):
 NOTHING: Final = Values()
 EVERYTHING: Final = Values((_NUMBER_BOTTOM,), (_STRING_BOTTOM,), ALL_KINDS)
 PRESENT: Final = Values((_NUMBER_BOTTOM,), (_STRING_BOTTOM,), PRESENT_KINDS)
+
+
+def union_all(sets: Sequence[Values]) -> Values:
+    """What lies in at least one of them; sorting, so that many cost little more than few."""
+    if len(sets) == 1:
+        return sets[0]
+    kinds = 0
+    for values in sets:
+        kinds |= values.kinds
+    return Values(_sweep_all([v.numbers for v in sets], 1), _sweep_all([v.strings for v in sets], 1), kinds)
+
+
+def intersect_all(sets: Sequence[Values]) -> Values:
+    """What lies in every one of them."""
+    if len(sets) == 1:
+        return sets[0]
+    kinds, need = ALL_KINDS, len(sets)
+    for values in sets:
+        kinds &= values.kinds
+    return Values(_sweep_all([v.numbers for v in sets], need), _sweep_all([v.strings for v in sets], need), kinds)
 
 
 def point(value: object) -> Values:
@@ -241,6 +275,26 @@ def _sweep(a: tuple[Any, ...], b: tuple[Any, ...], need: int) -> tuple[Any, ...]
         if (depth >= need) != inside:
             cuts.append(cut)
     return tuple(cuts)
+
+
+def _sweep_all(sets: list[tuple[Any, ...]], need: int) -> tuple[Any, ...]:
+    """Where at least `need` of the sets hold."""
+    changes: dict[Any, int] = {}
+    for set_cuts in sets:
+        for place, cut in enumerate(set_cuts):
+            changes[cut] = changes.get(cut, 0) + (-1 if place & 1 else 1)
+    depth = 0
+    cuts: list[Any] = []
+    for cut in sorted(changes):
+        inside = depth >= need
+        depth += changes[cut]
+        if (depth >= need) != inside:
+            cuts.append(cut)
+    return tuple(cuts)
+
+
+def _begins_before(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    return not theirs or (bool(mine) and mine[0] <= theirs[0])
 
 
 def _increases(cuts: tuple[Any, ...]) -> bool:
