@@ -1,5 +1,6 @@
 """Journal files: one schema in three forms, files made elsewhere, and errors that name the place."""
 
+import gzip
 import json
 from pathlib import Path
 from random import Random
@@ -167,7 +168,13 @@ def test_columns_of_the_wrong_shape_are_named(tmp_path: Path) -> None:
     wrong = {
         "column position: missing; the file has subscriber, event": {"subscriber": ["s"], "event": ["a"]},
         "column position: is of type string": {**row, "position": ["x"]},
-        "column position: is of type double": {**row, "position": [1.5]},
+        "row 1, column position: 1.5 is no whole number": {**row, "position": [1.5]},
+        "row 2, column position: 9223372036854775808 is no whole number of 64 bits": {
+            **{column: values * 2 for column, values in row.items()},
+            "position": pa.array([1, 2**63], pa.uint64()),
+        },
+        "column event: is of type bool": {**row, "event": [True]},
+        "column delivered_us: is of type timestamp[us]": {**row, "delivered_us": pa.array([1], pa.timestamp("us"))},
         "row 1, column event: missing, but a 'deliver' record needs it": {
             **row,
             "event": pa.array([None], pa.string()),
@@ -209,3 +216,59 @@ def test_a_folder_of_parts_is_one_journal(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(FormatError, match="no journal"):
         read(tmp_path / "empty")
+
+
+ROWS = [Record(subscriber=s, event=e, position=i) for s, seen in (("s", "ab"), ("t", "ba")) for i, e in enumerate(seen)]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_file_packed_with_gzip_is_read_as_it_is(tmp_path: Path, form: str) -> None:
+    WRITERS[form](tmp_path / "run", Header(seed=4), ROWS)
+    packed = gzip.compress((tmp_path / "run").read_bytes())
+    (tmp_path / "run.gz").write_bytes(packed)
+    assert read(tmp_path / "run.gz") == Journal(Header(seed=4), ROWS)
+    (tmp_path / "run.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(FormatError, match=r"run\.gz"):
+        read(tmp_path / "run.gz")
+
+
+def test_a_partitioned_folder_is_one_journal_and_its_names_are_columns(tmp_path: Path) -> None:
+    """As Hive and Spark write it: the column is in the name of the folder and not in the file."""
+    for topic, seq in (("T%2F1", "1"), ("__HIVE_DEFAULT_PARTITION__", "2")):
+        folder = tmp_path / "run" / f"topic={topic}" / f"publisher_seq={seq}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"event": ["e"], "subscriber": ["s"], "position": [1]}), folder / "part-0.parquet")
+        (folder / "part-1.jsonl").write_text('{"event":"f","subscriber":"s","position":2,"publisher_seq":null}\n')
+        (folder / "_SUCCESS").write_text("none")
+    assert [(r.topic, r.publisher_seq, r.event) for r in read(tmp_path / "run").records] == [
+        ("T/1", 1, "e"),
+        ("T/1", 1, "f"),
+        (None, 2, "e"),
+        (None, 2, "f"),
+    ]
+    (tmp_path / "run" / "topic=T%2F1" / "publisher_seq=1").rename(tmp_path / "run" / "topic=T%2F1" / "publisher_seq=x")
+    with pytest.raises(FormatError, match=r"column publisher_seq: its folder says 'x', no integer"):
+        read(tmp_path / "run")
+
+
+def test_nulls_whole_floats_and_numbered_names_mean_the_same_in_every_form(tmp_path: Path) -> None:
+    rows = [
+        {"kind": None, "subscriber": 1, "event": "a", "position": 1.0, "clock": {"p": 2.0, "q": None}, "at_us": None},
+        {"kind": "deliver", "subscriber": 1, "event": "b", "position": 2.0, "depends_on": [7, None]},
+    ]
+    (tmp_path / "jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = dict.fromkeys(name for row in rows for name in row)
+    pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), tmp_path / "parquet")
+    expected = [
+        Record(subscriber="1", event="a", position=1, clock={"p": 2}),
+        Record(subscriber="1", event="b", position=2, depends_on=("7",)),
+    ]
+    for form in ("jsonl", "parquet"):
+        assert read(tmp_path / form).records == expected, form
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30, 1e300])
+def test_a_number_that_no_column_holds_is_refused(tmp_path: Path, number: float) -> None:
+    (tmp_path / "f").write_text(f'{{"subscriber":"s","event":"a","position":{number}}}\n')
+    with pytest.raises(FormatError, match="line 1, column position"):
+        read(tmp_path / "f")

@@ -1,40 +1,44 @@
 """The columnar forms of a journal, Arrow IPC and Parquet: the fields of `Record` as columns, in their order.
 
 Spark reads the Parquet form as it is: text, 64-bit integers, one map (`clock`) and one list (`depends_on`). The header
-is JSON under the schema metadata key `unisono.journal`. Files made elsewhere may use other integer and text types, or
-integers as names. This is the only module of the room that needs pyarrow.
+is JSON under the schema metadata key `unisono.journal`. Files made elsewhere may use other integer and text types,
+floats that are whole, or integers as names; `normal` gives every batch the one schema, or says which row does not fit.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import islice, repeat
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
-from unisono.audit.files import check, check_header
+from unisono.audit.files import NAMES, NEEDED, NUMBERS, WHOLE_MAX, check, check_header, check_kind, typed
 from unisono.errors import FormatError, MisuseError
-from unisono.model.journal import HEADER_KEY, KINDS, Header, Record
+from unisono.model.journal import HEADER_KEY, Header, Record
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.ipc as ipc
     import pyarrow.parquet as pq
 except ImportError:
     raise MisuseError("Arrow and Parquet journals need pyarrow: pip install 'unisono[arrow]'") from None
 
 BATCH_ROWS = 1 << 16
-BROKEN = (pa.ArrowException, OSError, EOFError, ValueError)
+BROKEN = (pa.ArrowException, OSError, EOFError, ValueError, zlib.error)
 """What pyarrow raises for a garbled file; names that are not UTF-8 are a ValueError."""
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(COLUMNS, pa.int64()),
-    **dict.fromkeys(("kind", "who", "subscriber", "event", "topic", "publisher", "peer", "note"), pa.string()),
+    **dict.fromkeys(("kind", *NAMES), pa.string()),
     "clock": pa.map_(pa.string(), pa.int64()),
     "depends_on": pa.list_(pa.string()),
 }
 SCHEMA: Any = pa.schema([pa.field(column, _TYPES[column]) for column in COLUMNS])
 _LEAST = ("subscriber", "event", "position")
+_DEFAULTS = {"kind": "deliver", "at_us": 0}
+_CLOCK, _CAUSES = COLUMNS.index("clock"), COLUMNS.index("depends_on")
 
 
 def write_arrow(path: str | Path, header: Header, records: Iterable[Record]) -> None:
@@ -71,8 +75,14 @@ def _plain(values: list[Any]) -> list[Any]:
     return [list(value.items()) if isinstance(value, dict) else value for value in values]
 
 
-def scan(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
+def scan(file: IO[bytes], name: str, given: Mapping[str, str]) -> tuple[Header, Iterator[Record]]:
     """As `files.scan`, for a file known to be Arrow or Parquet."""
+    header, batches = scan_batches(file, name, given)
+    return header, (record for batch in batches for record in records_of(batch))
+
+
+def scan_batches(file: IO[bytes], name: str, given: Mapping[str, str]) -> tuple[Header, Iterator[Any]]:
+    """The header, and the rows as checked batches of the one schema."""
     try:
         schema, batches = _open(file)
         names, metadata = schema.names, schema.metadata or {}
@@ -85,10 +95,13 @@ def scan(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise FormatError(f"{name}, header", str(problem)) from None
         header = check_header(fields, f"{name}, header")
-    for column in () if "kind" in names else _LEAST:
-        if column not in names:
+    for column in COLUMNS:
+        if names.count(column) > 1:
+            raise FormatError(f"{name}, column {column}", "there is more than one")
+    for column in () if "kind" in names or "kind" in given else _LEAST:
+        if column not in names and column not in given:
             raise FormatError(f"{name}, column {column}", f"missing; the file has {', '.join(names) or 'none'}")
-    return header, _records(file, name, batches)
+    return header, _normal_batches(file, name, batches, given)
 
 
 def _open(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
@@ -105,8 +118,9 @@ def _open(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
     return stream.schema, iter(stream)
 
 
-def _records(file: IO[bytes], name: str, batches: Iterator[Any]) -> Iterator[Record]:
+def _normal_batches(file: IO[bytes], name: str, batches: Iterator[Any], given: Mapping[str, str]) -> Iterator[Any]:
     row = 0
+    told = typed(given, name)
     with file:
         while True:
             try:
@@ -114,46 +128,157 @@ def _records(file: IO[bytes], name: str, batches: Iterator[Any]) -> Iterator[Rec
                 if batch is None:
                     return
                 batch.validate(full=True)  # pyarrow trusts offsets: a garbled file would crash the process
-                columns = [_values(batch, column, name, row) for column in COLUMNS]
+                found = normal(batch, told, name, row)
             except BROKEN as problem:
                 raise FormatError(f"{name}, row {row + 1}", _first_line(problem)) from None
-            for values in zip(*columns):
-                row += 1
-                yield check(Record(*values), name, "row", row)
+            yield found
+            row += batch.num_rows
 
 
-def _values(batch: Any, column: str, name: str, row: int) -> Iterable[Any]:
-    default: Any = {"kind": "deliver", "at_us": 0}.get(column)
-    if column not in batch.schema.names:
-        return repeat(default, batch.num_rows)
-    array, wanted = batch.column(column), _TYPES[column]
-    if column == "clock" and pa.types.is_struct(array.type):  # what pandas makes of a column of dicts
-        return [_clock(value, name, row + i + 1) for i, value in enumerate(array.to_pylist())]
-    if array.type != wanted:
-        try:
-            array = array.cast(wanted)
-        except pa.ArrowException:
-            where = f"{name}, column {column}"
-            raise FormatError(where, f"is of type {array.type}, which does not fit {wanted}") from None
-    values: list[Any] = array.to_pylist()
-    if column == "clock":
-        return [None if value is None else dict(value) for value in values]
-    if column == "depends_on":
-        return [None if value is None else tuple(value) for value in values]
+def normal(batch: Any, told: Mapping[str, Any], name: str, row: int) -> Any:
+    """The batch in the schema of journals; `told` fills what rows leave out, `row` rows of the file came before.
+
+    Raises FormatError for the first column that does not fit, else for the first row that lacks what its kind needs.
+    """
+    arrays = []
+    for column in COLUMNS:
+        wanted, default = _TYPES[column], told.get(column, _DEFAULTS.get(column))
+        if column in batch.schema.names:
+            array = _fit(batch.column(column), column, lambda i: f"{name}, row {row + i + 1}", name)
+            if default is not None and array.null_count:
+                array = array.fill_null(default)
+        else:
+            array = pa.repeat(pa.scalar(default, wanted), batch.num_rows)
+        arrays.append(array)
+    found = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    check_rows(found, name, "row", row)
+    return found
+
+
+def check_rows(batch: Any, name: str, unit: str, row: int) -> None:
+    """As `files.check`, of all rows of a batch in the schema at once."""
+    kinds = batch.column("kind")
+    for kind in kinds.unique().to_pylist():
+        if kind not in NEEDED:
+            i = pc.index(kinds, kind).as_py()
+            check_kind(kind, f"{name}, {unit} {row + i + 1}")
+    lacking = []
+    for column in dict.fromkeys(column for needed in NEEDED.values() for column in needed):
+        array = batch.column(column)
+        if array.null_count:
+            needing = pa.array([kind for kind, needed in NEEDED.items() if column in needed])
+            i = pc.index(pc.and_(array.is_null(), pc.is_in(kinds, needing)), True).as_py()
+            if i >= 0:
+                lacking.append(i)
+    if lacking:
+        first = min(lacking)
+        check(next(records_of(batch.slice(first, 1))), name, unit, row + first + 1)
+
+
+def records_of(batch: Any) -> Iterator[Record]:
+    """The rows of a batch in the schema as records."""
+    columns = [batch.column(column).to_pylist() for column in COLUMNS]
+    for i, value in enumerate(columns[_CLOCK]):
+        if value is not None:
+            columns[_CLOCK][i] = dict(value)
+    for i, value in enumerate(columns[_CAUSES]):
+        if value is not None:
+            columns[_CAUSES][i] = tuple(value)
+    for values in zip(*columns):
+        yield Record(*values)
+
+
+def _fit(array: Any, column: str, where: Callable[[int], str], name: str) -> Any:
+    kind, wanted = array.type, _TYPES[column]
+    if kind == wanted and not pa.types.is_nested(kind):
+        return array
+    if pa.types.is_dictionary(kind):
+        array, kind = array.dictionary_decode(), kind.value_type
+    if pa.types.is_null(kind):
+        return array.cast(wanted)
     if column == "kind":
-        for i, value in enumerate(values):
-            if value is not None and value not in KINDS:
-                raise FormatError(f"{name}, row {row + i + 1}, column kind", f"{value!r} is no kind of record")
-    return values if default is None else [default if value is None else value for value in values]
+        fits = _is_text(kind)
+    elif column in NAMES:
+        fits = _is_text(kind) or pa.types.is_integer(kind)
+    elif column in NUMBERS:
+        return _whole(array, where, column, name)
+    elif column == "depends_on":
+        return _causes(array, name)
+    else:
+        return _clocks(array, where, name)
+    if not fits:
+        raise _misfit(name, column, kind)
+    return array.cast(wanted)
 
 
-def _clock(value: dict[str, Any] | None, name: str, row: int) -> dict[str, int] | None:
-    if value is None:
-        return None
-    for publisher, number in value.items():
-        if number is not None and number != int(number):
-            raise FormatError(f"{name}, row {row}, column clock", f"{number!r} of {publisher} is no whole number")
-    return {publisher: int(number) for publisher, number in value.items() if number is not None}
+def _is_text(kind: Any) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _misfit(name: str, column: str, kind: Any) -> FormatError:
+    return FormatError(f"{name}, column {column}", f"is of type {kind}, which does not fit {_TYPES[column]}")
+
+
+def _whole(array: Any, where: Callable[[int], str], column: str, name: str) -> Any:
+    """Integers of 64 bits, from integers of any width and from floats that are whole."""
+    kind = array.type
+    if pa.types.is_floating(kind):
+        array = array.cast(pa.float64())
+        fits = pc.and_(pc.equal(pc.trunc(array), array), pc.less_equal(pc.abs(array), float(WHOLE_MAX)))
+    elif pa.types.is_uint64(kind):
+        fits = pc.less_equal(array, pa.scalar(2**63 - 1, pa.uint64()))
+    elif pa.types.is_integer(kind):
+        return array.cast(pa.int64())
+    else:
+        raise _misfit(name, column, kind)
+    i = pc.index(fits, False).as_py()
+    if i >= 0:
+        value = array[i].as_py()
+        raise FormatError(f"{where(i)}, column {column}", f"{value!r} is no whole number of 64 bits")
+    return array.cast(pa.int64())
+
+
+def _causes(array: Any, name: str) -> Any:
+    kind = array.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        raise _misfit(name, "depends_on", kind)
+    if not (_is_text(kind.value_type) or pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type)):
+        raise _misfit(name, "depends_on", kind)
+    array = array.cast(_TYPES["depends_on"])
+    if array.values.null_count:
+        lists = [None if value is None else [e for e in value if e is not None] for value in array.to_pylist()]
+        array = pa.array(lists, _TYPES["depends_on"])
+    return array
+
+
+def _clocks(array: Any, where: Callable[[int], str], name: str) -> Any:
+    kind, wanted = array.type, _TYPES["clock"]
+    if kind == wanted and not array.items.null_count:
+        return array
+    if pa.types.is_struct(kind):  # what pandas makes of a column of dicts
+        publishers = [(field.name, field.type) for field in kind]
+    elif pa.types.is_map(kind) and (_is_text(kind.key_type) or pa.types.is_integer(kind.key_type)):
+        publishers = [("", kind.item_type)]
+    else:
+        raise _misfit(name, "clock", kind)
+    for _, numbers in publishers:
+        if not (pa.types.is_integer(numbers) or pa.types.is_floating(numbers) or pa.types.is_null(numbers)):
+            raise _misfit(name, "clock", kind)
+    clocks: list[list[tuple[str, int]] | None] = []
+    for i, value in enumerate(array.to_pylist()):
+        entries = value.items() if isinstance(value, dict) else value
+        clocks.append(None if value is None else list(_entries(entries, f"{where(i)}, column clock")))
+    return pa.array(clocks, wanted)
+
+
+def _entries(entries: Iterable[tuple[Any, Any]], where: str) -> Iterator[tuple[str, int]]:
+    for publisher, number in entries:
+        if number is None:
+            continue
+        is_whole = number == int(number) if abs(number) <= WHOLE_MAX else isinstance(number, int) and number < 2**63
+        if not is_whole:
+            raise FormatError(where, f"{number!r} of {publisher} is no whole number of 64 bits")
+        yield str(publisher), int(number)
 
 
 def _first_line(problem: BaseException) -> str:

@@ -69,6 +69,8 @@ def _keep_book(trace: Trace) -> _Book:
     book = _Book()
     for row, record in enumerate(trace.records):
         subscriber, topic, event = record.subscriber or "", record.topic, record.event
+        if topic is None and event is not None:
+            topic = trace.topics.get(event)
         match record.kind:
             case "deliver" | "tag":
                 assert event is not None
@@ -185,16 +187,21 @@ def _judge_plain(trace: Trace) -> Verdict | None:
     own: dict[tuple[str, str, str], dict[int, None]] = {}
     gaps: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for record in trace.records:
-        line = _line(record)
-        if line is None or record.subscriber is None:
+        if record.subscriber is None:
             continue
-        topic, publisher, number = line
         if record.kind in ("deliver", "tag"):
-            known.setdefault((topic, publisher), {})[number] = record.event or ""
-            own.setdefault((record.subscriber, topic, publisher), {})[number] = None
+            line = _line_of(trace, record)
+            if line is not None:
+                topic, publisher, number = line
+                known.setdefault((topic, publisher), {})[number] = record.event or ""
+                own.setdefault((record.subscriber, topic, publisher), {})[number] = None
         elif record.kind == "gap":
-            last = record.last_number if record.last_number is not None else number
-            gaps.setdefault((record.subscriber, topic, publisher), []).append((number, last))
+            line = _line(record.topic, record.number, record.publisher, record.publisher_seq)
+            line = line or _line_of(trace, record)
+            if line is not None:
+                topic, publisher, number = line
+                last = record.last_number if record.last_number is not None else number
+                gaps.setdefault((record.subscriber, topic, publisher), []).append((number, last))
     if not known and trace.deliveries:
         return None
     ordered = {key: sorted(numbers) for key, numbers in known.items()}
@@ -218,12 +225,18 @@ def _judge_plain(trace: Trace) -> Verdict | None:
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
 
 
-def _line(record: Record) -> tuple[str, str, int] | None:
-    """Topic, publisher ("" if the topic itself is numbered), number."""
-    if record.topic is None:
+def _line_of(trace: Trace, record: Record) -> tuple[str, str, int] | None:
+    """Where the event of a record stands."""
+    if record.event is None:
         return None
-    if record.number is not None:
-        return record.topic, "", record.number
-    if record.publisher is not None and record.publisher_seq is not None:
-        return record.topic, record.publisher, record.publisher_seq
-    return None
+    publisher, seq = trace.authors.get(record.event, (None, None))
+    return _line(trace.topics.get(record.event), trace.numbers.get(record.event), publisher, seq)
+
+
+def _line(topic: str | None, number: int | None, publisher: str | None, seq: int | None) -> tuple[str, str, int] | None:
+    """Topic, publisher ("" if the topic itself is numbered), number."""
+    if topic is None:
+        return None
+    if number is not None:
+        return topic, "", number
+    return (topic, publisher, seq) if publisher is not None and seq is not None else None

@@ -1,24 +1,31 @@
 """Journal files: JSON lines, Arrow IPC and Parquet, one schema (docs/reference/journal.md).
 
-The format is told by the first bytes of the file, not by its name; a folder is one journal in parts. Files made
-elsewhere need no header and no column but `subscriber`, `event` and `position`; unknown columns are ignored. What
-cannot be read is a FormatError that names the line, or the row and column. Arrow and Parquet need pyarrow; it is
-imported only when such a file is met.
+The form is told by the first bytes of the file, not by its name; any form may be packed with gzip; a folder is one
+journal in parts. Files made elsewhere need no header and no column but `subscriber`, `event` and `position`; unknown
+columns are ignored. What cannot be read is a FormatError that names the line, or the row and column. Arrow and Parquet
+need pyarrow; it is imported only when such a file is met.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from unisono.audit.parts import UNREADABLE, Part, open_part, parts_of
 from unisono.errors import FormatError
-from unisono.model.journal import JOURNAL_VERSION, Header, Journal, Record, encode_line
+from unisono.model.journal import JOURNAL_VERSION, KINDS, Header, Int64, Journal, Record, encode_line
 
 CHUNK_BYTES = 1 << 20
-_TEXTS = ("who", "subscriber", "event", "topic", "publisher", "peer", "note")
-_NEEDED = {
+NAMES = ("who", "subscriber", "event", "topic", "publisher", "peer", "note")
+NUMBERS = (
+    *("at_us", "position", "number", "last_number", "publisher_seq"),
+    *("published_us", "delivered_us", "deadline_us"),
+)
+WHOLE_MAX = 2**53
+"""Up to here a float is one whole number; beyond, it stands for several."""
+NEEDED = {
     "deliver": ("subscriber", "event", "position"),
     "tag": ("subscriber", "event"),
     "gap": ("subscriber",),
@@ -39,33 +46,23 @@ def read(path: str | Path) -> Journal:
 
 def scan(path: str | Path) -> tuple[Header, Iterator[Record]]:
     """The header now, the records as they are asked for; memory stays small whatever the size of the file."""
-    path = Path(path)
-    if path.is_dir():
-        return _scan_folder(path)
+    first, *others = parts_of(Path(path))
+    header, records = scan_part(first, alone=first.path == Path(path))
+    return header, chain(records, chain.from_iterable(scan_part(part, alone=False)[1] for part in others))
+
+
+def scan_part(part: Part, alone: bool) -> tuple[Header, Iterator[Record]]:
+    """The same of one file. Alone it has to hold something; among others it may be empty."""
+    file, is_columnar = open_part(part.path)
     try:
-        file = path.open("rb")
-    except OSError as problem:
-        raise FormatError(str(path), problem.strerror or "cannot be opened") from None
-    try:
-        magic = file.read(6)
-        file.seek(0)
-        if magic.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")):
+        if is_columnar:
             from unisono.audit.columns import scan as scan_columns  # pyarrow is optional
 
-            return scan_columns(file, str(path))
-        return _scan_lines(file, str(path))
+            return scan_columns(file, str(part.path), part.given)
+        return _scan_lines(file, str(part.path), part.given, alone)
     except BaseException:
         file.close()
         raise
-
-
-def _scan_folder(path: Path) -> tuple[Header, Iterator[Record]]:
-    """The parts of one journal in the order of their names, as Spark writes them and as a rotated journal lies."""
-    parts = [part for part in sorted(path.iterdir()) if part.name[0] not in "._" and part.stat().st_size]
-    if not parts:
-        raise FormatError(str(path), "the folder holds no journal")
-    header, records = scan(parts[0])
-    return header, chain(records, chain.from_iterable(scan(part)[1] for part in parts[1:]))
 
 
 def write_jsonl(path: str | Path, header: Header, records: Iterable[Record]) -> None:
@@ -79,7 +76,7 @@ def check(record: Record, name: str, unit: str, count: int) -> Record:
     """The columns a kind cannot do without are there; the rest of the arguments name the place for the error."""
     if record.kind == "deliver" and None not in (record.subscriber, record.event, record.position):
         return record  # nearly all records: a short way out
-    for column in _NEEDED.get(record.kind, ()):
+    for column in NEEDED.get(record.kind, ()):
         if getattr(record, column) is None:
             where = f"{name}, {unit} {count}, column {column}"
             raise FormatError(where, f"missing, but a {record.kind!r} record needs it")
@@ -96,8 +93,19 @@ def check_header(fields: Any, where: str) -> Header:
     return header
 
 
-def _scan_lines(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
-    first = file.readline()
+def _scan_lines(file: IO[bytes], name: str, given: Mapping[str, str], alone: bool) -> tuple[Header, Iterator[Record]]:
+    header, line = read_header(file, name, alone)
+    return header, _lines(file, name, line, given)
+
+
+def read_header(file: IO[bytes], name: str, alone: bool = True) -> tuple[Header, int]:
+    """The header of JSON lines and how many lines it took; the file stands at the first record."""
+    try:
+        first = file.readline()
+    except UNREADABLE as problem:
+        raise FormatError(f"{name}, line 1", str(problem)) from None
+    if not first and not alone:
+        return Header(), 0
     if not first.strip():
         raise FormatError(f"{name}, line 1", "the file is empty" if not first else "the first line is blank")
     try:
@@ -105,50 +113,97 @@ def _scan_lines(file: IO[bytes], name: str) -> tuple[Header, Iterator[Record]]:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise FormatError(f"{name}, line 1", "not JSON, and neither Arrow nor Parquet") from None
     if isinstance(fields, dict) and "journal" in fields:
-        return check_header(fields, f"{name}, line 1"), _lines(file, name, 1)
+        return check_header(fields, f"{name}, line 1"), 1
     file.seek(0)
-    return Header(), _lines(file, name, 0)
+    return Header(), 0
 
 
-def _lines(file: IO[bytes], name: str, line: int) -> Iterator[Record]:
+def _lines(file: IO[bytes], name: str, line: int, given: Mapping[str, str]) -> Iterator[Record]:
     with file:
-        while lines := file.readlines(CHUNK_BYTES):
-            try:
-                records = _record.decode_lines(b"".join(lines))
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                records = []
-            if len(records) == len(lines):
-                for record in records:
-                    line += 1
-                    yield check(record, name, "line", line)
-                continue
-            for text in lines:  # one by one, to find the line with the problem; blank lines are none
-                line += 1
-                if text.strip():
-                    yield check(_decode(text, f"{name}, line {line}"), name, "line", line)
+        while lines := read_lines(file, name, line):
+            yield from decode_lines(lines, name, line, given)
+            line += len(lines)
 
 
-def _decode(text: bytes, where: str) -> Record:
+def read_lines(file: IO[bytes], name: str, line: int) -> list[bytes]:
+    """Some more lines; `line` of them were read before."""
     try:
-        return _record.decode(text)
-    except msgspec.ValidationError as problem:
-        refused = problem
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise _not_json(text, where, problem) from None
-    try:  # files made elsewhere often name subscribers and events by number
+        return file.readlines(CHUNK_BYTES)
+    except UNREADABLE as problem:
+        raise FormatError(f"{name}, after line {line}", str(problem)) from None
+
+
+def decode_lines(lines: list[bytes], name: str, line: int, given: Mapping[str, str]) -> Iterator[Record]:
+    """The records of these lines; blank ones hold none."""
+    try:
+        records = [] if given else _record.decode_lines(b"".join(lines))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        records = []
+    if len(records) == len(lines):
+        for record in records:
+            line += 1
+            yield check(record, name, "line", line)
+        return
+    for text in lines:  # one by one, to mend what can be mended and to find the line with the problem
+        line += 1
+        if text.strip():
+            yield check(_decode(text, f"{name}, line {line}", given), name, "line", line)
+
+
+def _decode(text: bytes, where: str, given: Mapping[str, str]) -> Record:
+    try:
         fields = _anything.decode(text)
         if isinstance(fields, dict):
-            named = {column: str(fields[column]) for column in _TEXTS if isinstance(fields.get(column), int)}
-            return msgspec.convert({**fields, **named}, Record)
+            fields = {column: _plain(column, value) for column, value in fields.items() if value is not None}
+            fields = {**typed(given, where), **fields}
+        return msgspec.convert(fields, Record)
     except msgspec.ValidationError as problem:
-        refused = problem
+        reason, _, place = str(problem).partition(" - at `$")
+        column = place.strip(".`").partition("[")[0]
+        raise FormatError(f"{where}, column {column}" if column else where, reason) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise _not_json(text, where, problem) from None
-    reason, _, place = str(refused).partition(" - at `$")
-    column = place.strip(".`").partition("[")[0]
-    raise FormatError(f"{where}, column {column}" if column else where, reason)
+        cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
+        raise FormatError(where, f"{cut}{problem}") from None
 
 
-def _not_json(text: bytes, where: str, problem: Exception) -> FormatError:
-    cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
-    return FormatError(where, f"{cut}{problem}")
+def _plain(column: str, value: Any) -> Any:
+    """What files made elsewhere mean: names by number, whole floats, entries of null."""
+    if column in NAMES:
+        return _name(value)
+    if column in NUMBERS:
+        return _whole(value)
+    if column == "clock" and isinstance(value, dict):
+        return {publisher: _whole(number) for publisher, number in value.items() if number is not None}
+    if column == "depends_on" and isinstance(value, list):
+        return [_name(cause) for cause in value if cause is not None]
+    return value
+
+
+def _name(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and abs(value) <= WHOLE_MAX and value.is_integer() else value
+
+
+def typed(given: Mapping[str, str], where: str) -> dict[str, Any]:
+    """What the folders tell, as values of a record."""
+    told: dict[str, Any] = {}
+    for column, text in given.items():
+        if column in NUMBERS:
+            try:
+                told[column] = msgspec.convert(text, Int64, strict=False)
+            except msgspec.ValidationError:
+                raise FormatError(f"{where}, column {column}", f"its folder says {text!r}, no integer") from None
+        elif column in NAMES:
+            told[column] = text
+        elif column == "kind":
+            told[column] = check_kind(text, where)
+    return told
+
+
+def check_kind(kind: str, where: str) -> str:
+    if kind not in KINDS:
+        raise FormatError(f"{where}, column kind", f"{kind!r} is no kind of record")
+    return kind

@@ -54,9 +54,10 @@ class Cuts:
                 continue
             if record.kind == "cut":
                 self._cuts.setdefault(record.subscriber, []).append((row, record.clock or {}))
-            elif record.kind in ("deliver", "tag") and record.publisher is not None:
-                line = self._heard.setdefault((record.subscriber, record.publisher), [])
-                line.append((row, record.publisher_seq or 0))
+            elif record.kind in ("deliver", "tag"):
+                publisher, number = trace.authors.get(record.event or "", (record.publisher, record.publisher_seq))
+                if publisher is not None:
+                    self._heard.setdefault((record.subscriber, publisher), []).append((row, number or 0))
 
     def excuse(self, subscriber: str, published: Record) -> bool:
         """Whether some notice covers that the subscriber was never notified of this event."""

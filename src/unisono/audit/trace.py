@@ -3,6 +3,9 @@
 A stream holds the untagged deliveries in the order of their positions (rows may stand in the file in any order; equal
 positions keep the order of the file), each event at its first delivery only. Later deliveries of the same event are
 kept apart for `exactly-once`. Tagged notifications are marked out of order and therefore in no stream.
+
+What is known of an event (its publisher, topic, number, moment) is known from any of its rows, whoever's they are.
+Where rows contradict each other, the last that tells counts.
 """
 
 from dataclasses import dataclass, field
@@ -13,6 +16,9 @@ from unisono.audit.inversions import Inversions, count_inversions
 from unisono.audit.union import Union, unite
 from unisono.errors import MisuseError
 from unisono.model.journal import Header, Journal, Record
+
+TELLING = ("deliver", "tag", "publish", "timestamp")
+"""Kinds of rows that tell something of their event."""
 
 
 @dataclass(slots=True)
@@ -136,23 +142,44 @@ class Trace:
 
     @cached_property
     def authors(self) -> dict[str, tuple[str, int]]:
-        """Event name -> its publisher and place among that publisher's events, from any record that tells."""
+        """Event name -> its publisher and place among that publisher's events."""
         authors: dict[str, tuple[str, int]] = {}
         for record in self.records:
-            if record.publisher_seq is not None and record.publisher is not None and record.event is not None:
+            if record.event is None or record.kind not in TELLING:
+                continue
+            if record.publisher is not None and record.publisher_seq is not None:
                 authors[record.event] = (record.publisher, record.publisher_seq)
         return authors
 
     @cached_property
-    def published_us(self) -> dict[str, int]:
-        """Event name -> moment of publication, from publish records."""
+    def topics(self) -> dict[str, str]:
+        """Event name -> its topic."""
         return {
-            record.event: record.published_us if record.published_us is not None else record.at_us
+            record.event: record.topic
             for record in self.records
-            if record.kind == "publish"
-            and record.event is not None
-            and (self.is_timed or record.published_us is not None)
+            if record.topic is not None and record.event is not None and record.kind in TELLING
         }
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Event name -> its number in the topic."""
+        return {
+            record.event: record.number
+            for record in self.records
+            if record.number is not None and record.event is not None and record.kind in TELLING
+        }
+
+    @cached_property
+    def published_us(self) -> dict[str, int]:
+        """Event name -> moment of publication: as some row tells it, else when its publish record was written."""
+        moments: dict[str, int] = {}
+        for record in self.records if self.is_timed else ():
+            if record.kind == "publish" and record.event is not None:
+                moments[record.event] = record.at_us
+        for record in self.records:
+            if record.published_us is not None and record.event is not None and record.kind in TELLING:
+                moments[record.event] = record.published_us
+        return moments
 
     def delivered_us(self, record: Record) -> int | None:
         if record.delivered_us is not None:

@@ -5,10 +5,10 @@ A JSONL journal is one header line and one line per record. The Arrow form has t
 the fields here, and the header as JSON under the schema metadata key `unisono.journal`. Absent means null.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 JOURNAL_VERSION = 1
 HEADER_KEY = "unisono.journal"
@@ -36,6 +36,8 @@ Kind = Literal[
     "end",  # the run reached quiescence: nothing is under way any more
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Numbers of a journal: every form has to hold them, and columns are 64 bits wide."""
 
 
 class Header(Struct, frozen=True, omit_defaults=True):
@@ -53,20 +55,20 @@ class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing that happened, at `who`. Only the columns that mean something for the kind are set."""
 
     kind: Kind = "deliver"
-    at_us: int = 0
+    at_us: Int64 = 0
     who: str | None = None
     subscriber: str | None = None
     event: str | None = None
-    position: int | None = None
+    position: Int64 | None = None
     topic: str | None = None
-    number: int | None = None
-    last_number: int | None = None
+    number: Int64 | None = None
+    last_number: Int64 | None = None
     publisher: str | None = None
-    publisher_seq: int | None = None
-    published_us: int | None = None
-    delivered_us: int | None = None
-    deadline_us: int | None = None
-    clock: dict[str, int] | None = None
+    publisher_seq: Int64 | None = None
+    published_us: Int64 | None = None
+    delivered_us: Int64 | None = None
+    deadline_us: Int64 | None = None
+    clock: dict[str, Int64] | None = None
     depends_on: tuple[str, ...] | None = None
     peer: str | None = None
     note: str | None = None
