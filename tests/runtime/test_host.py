@@ -327,3 +327,25 @@ def test_a_log_of_another_machine_does_not_start(tmp_path: Path) -> None:
             await Host("toy", Adder(), Seen(), log).start()
 
     asyncio.run(run())
+
+
+def test_a_host_that_handles_its_log_again_can_be_stopped_and_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    async def run() -> None:
+        host = make(tmp_path, Seen())
+        await host.start()
+        for _ in range(3000):
+            host.post(Add(1))
+        await host.stop(snapshot=False)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        again = make(tmp_path, Seen())
+        starting = asyncio.create_task(again.start())
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert starting.cancelled()
+        async with asyncio.timeout(60):
+            await again.stop()
+        assert 0 < total(again) < 3000
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+    asyncio.run(run())

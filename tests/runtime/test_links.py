@@ -56,9 +56,15 @@ class Party:
         await self.host.stop(snapshot=False)
 
 
+async def listen(links: Links, port: int = 0) -> int:
+    taken = await links.bind("127.0.0.1", port)
+    await links.serve()
+    return taken
+
+
 async def listening(party: Party, port: int = 0) -> int:
     await party.host.start()
-    return await party.links.listen("127.0.0.1", port)
+    return await listen(party.links, port)
 
 
 def test_messages_arrive_once_and_in_order_across_cut_connections(tmp_path: Path) -> None:
@@ -150,7 +156,7 @@ def test_a_party_is_announced_before_anything_it_says_and_hears_our_hello_first(
 
         links = Links(Hello("node", (PARENT,)), CODEC, lambda _: None, sender, up, lambda _hello, _error: None)
         links.attach(PARENT, Listener())
-        port = await links.listen("127.0.0.1", 0)
+        port = await listen(links)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(encode_frame(Hello("node", (CHILD,))) + encode_frame([Letter(PARENT, Add(1))]))
         frames = FrameReader(1 << 20)

@@ -118,6 +118,20 @@ def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+@pytest.mark.parametrize("change", ["left out", "twice"])
+def test_a_log_with_a_whole_block_left_out_or_twice_is_refused(tmp_path: Path, change: str) -> None:
+    lengths = []
+    for count in range(4):
+        write(tmp_path / str(count), *(batch(1 + 2 * i, 2) for i in range(count)))
+        lengths.append((tmp_path / str(count) / "log-00000000").stat().st_size)
+    path = tmp_path / "3" / "log-00000000"
+    data = path.read_bytes()
+    head, second, rest = data[: lengths[1]], data[lengths[1] : lengths[2]], data[lengths[2] :]
+    path.write_bytes(head + rest if change == "left out" else head + second + second)
+    with pytest.raises(FormatError, match=r"where block \d belongs"):
+        read(tmp_path / "3")
+
+
 def test_a_snapshot_replaces_what_it_covers(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     list(log.recover()[1])

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from unisono.errors import InvariantError, UnisonoError
 from unisono.model.deployment import load_deployment
 from unisono.runtime.loop import run, stop_signal
 from unisono.runtime.node import Node, NodeConfig, check_runnable
@@ -49,9 +50,14 @@ async def _serve(served: Node) -> None:
         Console(stderr=True).print(f"{served.me} ({roles}) listens on port {served.port}", highlight=False)
         over = asyncio.ensure_future(served.wait())
         await asyncio.wait((over, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
         if over.done():
             over.result()
         over.cancel()
+    except (UnisonoError, OSError):
+        raise
+    except Exception as error:  # task boundary: a mistake of ours ends the node like any other failure
+        logging.getLogger(__name__).exception("%s", served.me)
+        raise InvariantError(f"node {served.me} stopped over a mistake of its own: {error!r}") from error
     finally:
+        stopped.cancel()
         await served.stop()

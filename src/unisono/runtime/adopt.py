@@ -5,7 +5,6 @@ subscribers leave the original aside. What is published while the home is away i
 """
 
 from pathlib import Path
-from typing import Self
 
 from unisono.model.deployment import Deployment
 from unisono.runtime.ens.adapter import Item
@@ -25,12 +24,11 @@ class Adopter:
         self._topics = topics
         self._publishers: dict[str, Publisher] = {}
 
-    async def start(self) -> Self:
+    async def start(self) -> None:
         await self._session.open()
         for topic in self._topics:
             self._publishers[topic] = await self._session.publisher(topic)
             await self._session.ground.ens.subscribe(topic)
-        return self
 
     async def stop(self) -> None:
         await self._session.close()

@@ -120,7 +120,8 @@ class Archivist:
         """Seals what it has and lets go of the shelf."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._disk, self._close)
         await loop.run_in_executor(self._reading, self._shelf.close)

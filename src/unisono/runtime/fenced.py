@@ -62,6 +62,8 @@ class StreamLine:
     def __init__(self, stream: str, options: NatsOptions, request_s: float = 2.0, unknown_s: float = 30.0) -> None:
         self.stream = stream
         self.last = 0
+        self.problem = ""
+        """Why `patiently` last had to try again."""
         self._options, self._request_s, self._unknown_s = options, request_s, unknown_s
         self._pulled: asyncio.Queue[Msg] = asyncio.Queue()
         self._pulling = b""  # the subscription of a pull under way
@@ -106,6 +108,7 @@ class StreamLine:
             try:
                 return await work()
             except TransportError as error:
+                self.problem = str(error)
                 logger.info("stream %s: %s", self.stream, error)
                 await pause_before_retry(min(attempt, 3))
                 attempt += 1

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from unisono.errors import TransportError, UnisonoError
+from unisono.errors import InvariantError, TransportError, UnisonoError
 from unisono.machine import (
     PERSIST,
     Broadcast,
@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 UNSEEN = (Persist, SetTimer, CancelTimer)
 """Effects that nobody outside a host sees."""
+REPLAYED_BETWEEN_LOOKS = 500
+"""Inputs handled again before the loop looks at signals: whoever wants to stop a node waits for some milliseconds."""
 
 
 class HostConfig(Struct, frozen=True):
@@ -124,7 +126,7 @@ class Host:
         self._heap: list[tuple[Micros, str]] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._busy = True  # until start
-        self._stopped = False
+        self._started = self._stopped = False
         self._snapshotting: asyncio.Future[None] | None = None
         self._roomy: list[Callable[[], None]] = []
         self._idle: list[asyncio.Future[None]] = []
@@ -135,21 +137,35 @@ class Host:
         self._loop = asyncio.get_running_loop()
         replayed = 0
         if self._log is not None:
-            assert isinstance(self.machine, DurableMachine)
-            snapshot, inputs = self._log.recover()
-            if snapshot is not None:
-                self._last, state = snapshot
-                self.machine.restore(state)
-            for at, message in inputs:
-                self.machine.handle(message, at)
-                self._last = at
-                replayed += 1
-                if replayed % 5_000 == 0:
-                    await asyncio.sleep(0)
+            try:
+                replayed = await self._recover(self._log)
+            except (UnisonoError, OSError):
+                raise
+            except Exception as error:  # task boundary: what is in the log broke the machine, whatever it was
+                logger.exception("%s does not come back", self.name)
+                raise InvariantError(
+                    f"the log of {self.name} can be read but not handled again ({error!r}): keep it, and report this"
+                ) from error
             self.clock = Clock(not_before=self._last)
             self._queue.appendleft(Restarted())
+        self._started = True
         self._busy = False
         self._wake()
+        return replayed
+
+    async def _recover(self, log: InputLog) -> int:
+        assert isinstance(self.machine, DurableMachine)
+        replayed = 0
+        snapshot, inputs = log.recover()
+        if snapshot is not None:
+            self._last, state = snapshot
+            self.machine.restore(state)
+        for at, message in inputs:
+            self.machine.handle(message, at)
+            self._last = at
+            replayed += 1
+            if replayed % REPLAYED_BETWEEN_LOOKS == 0:
+                await asyncio.sleep(0)
         return replayed
 
     def post(self, message: Any) -> None:
@@ -180,8 +196,9 @@ class Host:
             await waiter
 
     async def stop(self, snapshot: bool = True) -> None:
-        """Handles what has arrived, takes a snapshot and closes the log."""
-        if self.failure is None:
+        """Handles what has arrived, takes a snapshot and closes the log; one that never started only closes it."""
+        works = self._started and self.failure is None
+        if works:
             await self.settle()
         self._stopped = True
         if self._alarm is not None:
@@ -189,15 +206,20 @@ class Host:
         if self._log is not None and self._disk is not None:
             if self._snapshotting is not None:
                 await asyncio.wait([self._snapshotting])
-            if self.failure is None:
-                if self._quiet:
-                    await self._loop.run_in_executor(self._disk, self._log.commit, self._quiet)
-                if snapshot:
-                    assert isinstance(self.machine, DurableMachine)
-                    block = self._log.begin_snapshot(self._last, self.machine.snapshot())
-                    await self._loop.run_in_executor(self._disk, self._log.finish_snapshot, block)
-            self._log.close()
-            self._disk.shutdown()
+            try:
+                if works and self.failure is None:
+                    await self._save(self._log, snapshot)
+            finally:
+                self._log.close()
+                self._disk.shutdown()
+
+    async def _save(self, log: InputLog, snapshot: bool) -> None:
+        if self._quiet:
+            await self._loop.run_in_executor(self._disk, log.commit, self._quiet)
+        if snapshot:
+            assert isinstance(self.machine, DurableMachine)
+            block = log.begin_snapshot(self._last, self.machine.snapshot())
+            await self._loop.run_in_executor(self._disk, log.finish_snapshot, block)
 
     # one turn
 

@@ -6,10 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from unisono.errors import TransportError
+from unisono.errors import MisuseError, TransportError
 from unisono.model.event import Event
 from unisono.model.journal import Header, Record, encode_line
 from unisono.model.time import Micros
+from unisono.runtime.holding import take_lock
 
 Level = Literal["off", "deliveries", "all"]
 
@@ -62,10 +63,14 @@ class JournalFile:
         os.close(self._file)
 
     def _open(self) -> None:
-        if self.path.exists():  # a process that was killed may have left half a line
-            data = self.path.read_bytes()
-            os.truncate(self.path, data.rfind(b"\n") + 1)
-        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            take_lock(self._file, f"the journal {self.path}")
+        except MisuseError:
+            os.close(self._file)
+            raise
+        data = self.path.read_bytes()
+        os.ftruncate(self._file, data.rfind(b"\n") + 1)  # a process that was killed may have left half a line
         if os.fstat(self._file).st_size == 0:
             os.write(self._file, encode_line(self._header))
 

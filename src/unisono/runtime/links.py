@@ -93,15 +93,26 @@ class Links:
         self._dice = random.Random()  # only spreads reconnects in time
         self._closing = False
 
-    async def listen(self, host: str, port: int) -> int:
-        """Accepts parties; returns the port (useful when asked for port 0)."""
+    async def bind(self, host: str, port: int) -> int:
+        """Takes a port, so that nobody else does; returns it (useful when asked for port 0). `serve` accepts."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._accepted, host, port, ssl=self._server_tls)
+            self._server = await loop.create_server(
+                self._accepted, host, port, ssl=self._server_tls, start_serving=False
+            )
         except OSError as error:
             raise TransportError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen
+
+    async def serve(self) -> None:
+        """Accepts parties from now on, if a port was taken; before, their connections are refused."""
+        if self._server is None:
+            return
+        try:
+            await self._server.start_serving()
+        except OSError as error:  # two may have bound one port, as long as neither listened
+            raise TransportError(f"cannot listen: {error.strerror or error}") from None
 
     def attach(self, address: Address, sink: Sink) -> None:
         self._routes[address] = sink

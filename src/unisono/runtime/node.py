@@ -10,7 +10,8 @@ role is a broker of a content-based overlay (`runtime.overlay`); the archive rol
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -46,6 +47,7 @@ from unisono.runtime.fetching import Fetch, Follow, Locate, ToArchive
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import GroundCounters
 from unisono.runtime.groups import Commit, Enlist, Resign
+from unisono.runtime.holding import LOCK, Holding, Identity
 from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
@@ -65,6 +67,8 @@ logger = logging.getLogger(__name__)
 TREE_FEATURE = "sequencer"
 IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
+LOCK_OF_STANDBY = "LOCK-standby"
+"""A standby has nothing in the directory but its journal, until the log on the stream is its own."""
 
 _FOR_THE_NODE = frozenset(
     (edge.Where, edge.Inquire, edge.Watch, edge.Opened, edge.NotOpened, Forget, *get_args(ToArchive | OverlayMessage))
@@ -107,6 +111,8 @@ class Node:
         self._archivist: Archivist | None = None
         self._over = asyncio.Event()
         self._journal: JournalFile | None = None
+        self._holding: Holding | None = None
+        self._served = False
         self._clock = Clock()
         self.links = Links(
             Hello("node", (self.me,), features=(TREE_FEATURE,), deployment=deployment.name, token=self._token),
@@ -124,12 +130,21 @@ class Node:
     # life
 
     async def start(self) -> None:
-        """Returns when the node does its work; raises if it cannot."""
+        """Returns when the node does its work; raises if it cannot, and then `stop` returns.
+
+        Nothing is read before the data directory is ours, and the log is not opened before the port is.
+        """
         data = self.base / self.spec.data if self.spec.data is not None else None
+        if data is not None:
+            self._holding = Holding(data / self.me, LOCK_OF_STANDBY if self.config.standby else LOCK)
+            self._holding.identify(Identity(self.deployment.name, self.me))
         if self.config.journal != "off":
             directory = (data or self.base) / "journal"
             name = f"{self.me}-standby" if self.config.standby else self.me
             self._journal = JournalFile(directory, name, Header(note=f"node {self.me}"))
+        listen = (self.spec.standby or "127.0.0.1:0") if self.config.standby else self.spec.listen
+        if listen != IN_PROCESS:
+            self.port = await self.links.bind(*endpoint(listen))
         if "broker" in self.spec.roles and self.deployment.broker.kind == "embedded":
             own = self._tokens.node if self._tokens.node != self._tokens.client else ""
             self.broker = Broker(BrokerConfig(client_token=self._tokens.client, node_token=own))
@@ -143,9 +158,7 @@ class Node:
             )
             self.links.attach(self.me, self)
             await self.overlay.host.start()
-        listen = (self.spec.standby or "127.0.0.1:0") if self.config.standby else self.spec.listen
-        if listen != IN_PROCESS:
-            self.port = await self.links.listen(*endpoint(listen))
+        await self.links.serve()
         if self.spec.parent is not None:
             dial_node(self.links, self.deployment.node(self.spec.parent))
         await self._start_adopter()
@@ -153,28 +166,52 @@ class Node:
         if self.deployment.broker.kind in ("nats", "jetstream"):
             self._beacon = Beacon(self.deployment, nats_options(self.deployment, self._token, self.spec.region, True))
             await open_patiently(self._beacon, self.config.broker_patience_s)
+        self._served = True
         logger.info("node %s listens on port %d", self.me, self.port)
 
     async def stop(self) -> None:
-        """Stops taking work, finishes what has arrived, takes a snapshot."""
+        """Stops taking work, finishes what has arrived, takes a snapshot; whatever `start` has come to.
+
+        Every part is stopped, whatever becomes of the others; raises what went wrong first, unless the node had failed.
+        """
         self.clients.stop()
-        if self._beacon is not None:
-            await self._beacon.close()
-        if self._adopter is not None:
-            await self._adopter.stop()
-        if self._archivist is not None:
-            await self._archivist.stop()
-        await self.links.close()
-        if self.sequencer is not None:
-            await self.sequencer.stop()
-        if self.overlay is not None:
-            await self.overlay.host.stop()
-        if self.broker is not None:
-            await self.broker.stop()
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        error: Exception | None = None
+        for part in self._parts():
+            try:
+                await part()
+            except Exception as problem:  # task boundary: the other parts are stopped all the same
+                logger.info("node %s, while stopping: %s", self.me, problem)
+                error = error or problem
         self._over.set()
+        if error is not None and self.failure is None:
+            raise error
+
+    def _parts(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """How to stop what has been started, in this order."""
+        if self._beacon is not None:
+            yield self._beacon.close
+        if self._adopter is not None:
+            yield self._adopter.stop
+        if self._archivist is not None:
+            yield self._archivist.stop
+        yield self.links.close
+        if self.sequencer is not None:
+            yield partial(self.sequencer.stop, self._served)
+        if self.overlay is not None:
+            yield self.overlay.host.stop
+        if self.broker is not None:
+            yield self.broker.stop
+        yield self._let_go
+
+    async def _let_go(self) -> None:
+        journal, self._journal = self._journal, None
+        holding, self._holding = self._holding, None
+        try:
+            if journal is not None:
+                journal.close()
+        finally:
+            if holding is not None:
+                holding.release()
 
     async def wait(self) -> None:
         """Returns when the node has stopped; raises what made it stop, if something did."""
@@ -214,8 +251,8 @@ class Node:
         if topics and self.host is not None:
             from unisono.runtime.adopt import Adopter  # it is a client, and clients know nodes
 
-            adopter = Adopter(self.deployment, self.base, self._token, self.links, topics)
-            self._adopter = await adopter.start()
+            self._adopter = Adopter(self.deployment, self.base, self._token, self.links, topics)
+            await self._adopter.start()
 
     async def _start_archivist(self) -> None:
         if "archive" not in self.spec.roles:

@@ -47,6 +47,8 @@ class ReplicatedConfig(Struct, frozen=True):
     unknown_s: float = 30.0
     """How long an append may stay unanswered before the owner gives up; nothing of it is seen meanwhile."""
     request_s: float = 2.0
+    opening_s: float = 30.0
+    """How long a starting node waits for servers that make or know the stream; once they do, it waits for ever."""
     user: str = ""
     password: str = ""
 
@@ -154,8 +156,13 @@ class ReplicatedLog:
     async def _claim(self) -> None:
         self._appending = asyncio.Lock()
         line = self._line
-        await line.patiently(line.open)
-        await line.patiently(lambda: line.make([self._subject], self.config.replicas))
+        try:
+            async with asyncio.timeout(self.config.opening_s):
+                await line.patiently(line.open)
+                await line.patiently(lambda: line.make([self._subject], self.config.replicas))
+        except TimeoutError:
+            servers = ", ".join(self.config.servers)
+            raise TransportError(f"the log {self.config.name} cannot be opened at {servers}: {line.problem}") from None
         while True:
             last, snapshot, inputs = await line.patiently(self._read_when_silent)
             line.last = last

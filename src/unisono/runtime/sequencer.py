@@ -107,9 +107,12 @@ class SequencerRole:
         if self.host is not None:
             self.host.fail(error)
 
-    async def stop(self) -> None:
-        if self.host is not None:
-            await self.host.stop()
+    async def stop(self, snapshot: bool) -> None:
+        """A process that never served leaves the log as it found it: no snapshot."""
+        try:
+            if self.host is not None:
+                await self.host.stop(snapshot)
+        finally:
             await self.ground.close()
 
     # a sink for what is said to the machine

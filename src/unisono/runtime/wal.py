@@ -164,7 +164,9 @@ class Log:
         at = blocks = 0
         while at < len(data):
             found = _read_block(data, at)
-            if found is None or found[0] != blocks:
+            if found is not None and found[0] != blocks:
+                raise FormatError(str(path), f"block {found[0]} at byte {at}, where block {blocks} belongs")
+            if found is None:
                 if not last or self._has_block_behind(data, at, blocks):
                     raise FormatError(str(path), f"damaged at byte {at} (block {blocks}), with good blocks behind it")
                 os.truncate(path, at)

@@ -188,11 +188,13 @@ class UdpEns:
             await asyncio.sleep(TICK_S)
 
     async def close(self) -> None:
+        if self._ticker is None:  # it was never open
+            self._outbox.close("this connection is closed")
+            return
         await self._outbox.flush()
         self._outbox.close("this connection is closed")
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
+        self._ticker.cancel()
+        await asyncio.gather(self._ticker, return_exceptions=True)
         for address in self._peers.all:
             self._node.tell(address, Bye(self._node.publisher))
         await self._node.__aexit__()
