@@ -58,6 +58,15 @@ def test_a_mistake_is_told_in_one_line(edit: tuple[str, str], problem: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("mode", "todo"), [("stamp", "remove the line"), ("ticket", "remove the line.*new data directories")]
+)
+def test_a_setting_that_is_gone_is_refused_with_what_to_do(mode: str, todo: str) -> None:
+    with pytest.raises(FormatError, match=todo) as refused:
+        parse_deployment(STAR + f'[sequencing]\nmode = "{mode}"\n')
+    assert refused.value.where == "sequencing.mode"
+
+
 def test_parents_in_a_circle_are_refused() -> None:
     text = (
         STAR

@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from msgspec import structs
@@ -20,7 +19,6 @@ from unisono.model.deployment import (
     NodeSpec,
     Region,
     Security,
-    Sequencing,
     TopicSpec,
 )
 from unisono.runtime.brokers import embedded_endpoint, nearest_first
@@ -252,14 +250,11 @@ def test_events_of_strangers_are_tagged_refused_or_adopted(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("mode", ["stamp", "ticket"])
 @pytest.mark.parametrize("kind", ["embedded", "nats", "jetstream"])
-def test_attributes_travel_beside_the_payload(
-    tmp_path: Path, mode: Literal["stamp", "ticket"], kind: BrokerKind
-) -> None:
+def test_attributes_travel_beside_the_payload(tmp_path: Path, kind: BrokerKind) -> None:
     async def run() -> None:
         server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True, jetstream_sync="2m"))
-        deployment = structs.replace(star(data=False), sequencing=Sequencing(mode=mode))
+        deployment = star(data=False)
         if kind != "embedded":
             await server.start()
             deployment = structs.replace(deployment, broker=BrokerSpec(kind, (server.url,)))
@@ -289,16 +284,11 @@ def test_a_client_prefers_the_broker_server_of_its_region() -> None:
     assert nearest_first(deployment, None) == ("nats://eu:4222", "nats://us:4222")
 
 
-@pytest.mark.parametrize("mode", ["stamp", "ticket"])
-def test_payloads_are_stored_before_they_are_accepted_on_jetstream(
-    tmp_path: Path, mode: Literal["stamp", "ticket"]
-) -> None:
+def test_payloads_are_stored_before_they_are_accepted_on_jetstream(tmp_path: Path) -> None:
     async def run() -> None:
         server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True, jetstream_sync="2m"))
         await server.start()
-        deployment = structs.replace(
-            star(), broker=BrokerSpec("jetstream", (server.url,)), sequencing=Sequencing(mode=mode)
-        )
+        deployment = structs.replace(star(), broker=BrokerSpec("jetstream", (server.url,)))
         try:
             async with (
                 asyncio.timeout(60),

@@ -19,31 +19,27 @@ def play(story: Callable[[Confirmations, Told], None]) -> None:
     asyncio.run(run())
 
 
-def test_payloads_are_confirmed_in_the_order_in_which_they_left() -> None:
-    """With tickets the home of the second topic may grant first."""
+def test_payloads_are_confirmed_in_the_order_of_publication() -> None:
+    """The home of the second topic may be nearer and number first."""
 
     def story(confirmations: Confirmations, told: Told) -> None:
-        confirmations.add(range(1, 2), "p.far", 1)
-        confirmations.add(range(2, 3), "p.near", 1)
-        confirmations.left("p.near", 1)
+        confirmations.add(range(1, 2))
+        confirmations.add(range(2, 3))
         confirmations.numbered(2)
         confirmations.confirmed(1)
-        assert told == [Accepted(2, "stored")]
-        confirmations.left("p.far", 1)
+        assert told == [], "it has its number, and nobody has said that its payload is kept"
         confirmations.numbered(1)
-        assert len(told) == 1, "it has its number, and nobody has said that its payload is kept"
+        assert told == [Accepted(1, "stored")]
         confirmations.confirmed(1)
-        assert told == [Accepted(2, "stored"), Accepted(1, "stored")]
+        assert told == [Accepted(1, "stored"), Accepted(2, "stored")]
 
     play(story)
 
 
 def test_what_was_refused_never_left_and_is_confirmed_by_nothing() -> None:
     def story(confirmations: Confirmations, told: Told) -> None:
-        confirmations.add(range(1, 4), "p.a", 1)
+        confirmations.add(range(1, 4))
         confirmations.refused(2)
-        for sequence in (1, 3):
-            confirmations.left("p.a", sequence)
         for request in (1, 3):
             confirmations.numbered(request)
         confirmations.confirmed(2)
@@ -56,8 +52,7 @@ def test_a_payload_that_is_not_confirmed_in_time_is_unknown() -> None:
     async def run() -> None:
         told: Told = []
         confirmations = Confirmations(0.01, told.append)
-        confirmations.add(range(1, 2), "p.a", 1)
-        confirmations.left("p.a", 1)
+        confirmations.add(range(1, 2))
         confirmations.numbered(1)
         async with asyncio.timeout(60):
             while not told:

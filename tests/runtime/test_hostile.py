@@ -22,7 +22,7 @@ from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Mark, P
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.desk import Desk
-from unisono.runtime.dialect import ATTRIBUTES, TICKET, from_item, to_item
+from unisono.runtime.dialect import ATTRIBUTES, from_item, to_item
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, Rejected, decode_hello, encode_frame
 from unisono.runtime.homes import slot
@@ -204,10 +204,7 @@ def scramble(seed: int, count: int) -> None:
             items.append(to_item("a", invent(dice, kind), True))
     for _ in range(count):
         item = dice.choice(items)
-        headers = {
-            TICKET: dice.choice(["", "[1,2,{}]", "[1]", "{"]),
-            ATTRIBUTES: dice.choice(["", "{}", '{"a":1}', "["]),
-        }
+        headers = {ATTRIBUTES: dice.choice(["", "{}", '{"a":1}', "["])}
         plain = Item("a", item.payload, "c1/p", dice.choice([0, 1, -1, 2**62]), False, headers)
         for each in (Item("a", damage(dice, item.payload), control=True), plain):
             with contextlib.suppress(PeerError):

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from unisono.errors import FormatError, TransportError
+from unisono.model.ids import Address
 from unisono.model.time import Micros
+from unisono.runtime import edge
+from unisono.runtime.sequencer import MACHINE
 from unisono.runtime.wal import Log, LogConfig, Logged
 
 
@@ -197,8 +200,22 @@ def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
 
 def test_another_machines_log_is_refused(tmp_path: Path) -> None:
     write(tmp_path, batch(1, 1))
-    with pytest.raises(FormatError, match="belongs to 'toy 1'"):
-        read(tmp_path, "toy 2")
+    with pytest.raises(FormatError, match=r"belongs to 'toy 1'.*name the data directory of this node"):
+        read(tmp_path, "other 1")
+
+
+def test_a_log_of_the_sequencer_of_another_release_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    for snapshot in (False, True):
+        directory = tmp_path / str(snapshot)
+        log = Log(directory, "sequencer 3", edge.Logged)
+        list(log.recover()[1])
+        log.commit([Logged(Micros(1), edge.Open(Address("c"), 1, ("trades",)))])
+        if snapshot:
+            log.finish_snapshot(log.begin_snapshot(Micros(2), {}))
+        log.close()
+        advice = "written by 'sequencer 3'.*start the release that wrote it, or.*new data directory"
+        with pytest.raises(FormatError, match=advice):
+            list(Log(directory, MACHINE, edge.Logged).recover()[1])
 
 
 def test_the_log_is_bounded_by_snapshots(tmp_path: Path) -> None:

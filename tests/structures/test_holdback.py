@@ -76,11 +76,3 @@ def test_a_queue_that_waits_for_another_is_not_due_for_a_reason_of_its_own() -> 
     hold.advance(B, 1)
     assert due(hold) == [A]
     assert hold.wake(A)
-
-
-def test_what_comes_behind_a_head_that_was_passed_over_does_not_wait_for_what_it_waited_for() -> None:
-    hold = opened(A, B)
-    hold.sleep(A, B, 1)
-    hold.advance(A, 1)
-    assert due(hold) == [A]
-    assert hold.wake(A)

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from unisono.experiments.baselines.chain import ChainClient, ChainSite
 from unisono.experiments.baselines.clock_merge import ClockPublisher, ClockSubscriber
+from unisono.experiments.baselines.ticket import TicketClient, TicketNode
 from unisono.experiments.baselines.topic_order import TopicHome, TopicOrderClient
 from unisono.experiments.baselines.unordered import UnorderedClient
 from unisono.experiments.sequencer_sites import Crowd, Sites
@@ -82,6 +83,15 @@ def _node(
     me: Address, parents: Mapping[Address, Address | None], homes: dict[Topic, Address], config: SequencerConfig
 ) -> Machine:
     children = tuple(name for name, above in parents.items() if above == me)
+    hosted = tuple(topic for topic, home in homes.items() if home == me)
+    above = parents[me]
+    peers = children if above is None else (above, *children)
+    inside = TopicManager(me, above, children, hosted, _below(me, parents, homes), config)
+    return Sessions(inside, me, peers, PeerMessage, BrokerMessage, SessionsConfig(resend_after_us=Micros(2 * SECOND)))
+
+
+def _below(me: Address, parents: Mapping[Address, Address | None], homes: dict[Topic, Address]) -> dict[Topic, Address]:
+    """Behind which child of a node each topic lives that is hosted below it."""
     below: dict[Topic, Address] = {}
     for topic, home in homes.items():
         at: Address | None = home
@@ -89,11 +99,7 @@ def _node(
             if parents[at] == me:
                 below[topic] = at
             at = parents[at]
-    hosted = tuple(topic for topic, home in homes.items() if home == me)
-    above = parents[me]
-    peers = children if above is None else (above, *children)
-    inside = TopicManager(me, above, children, hosted, below, config)
-    return Sessions(inside, me, peers, PeerMessage, BrokerMessage, SessionsConfig(resend_after_us=Micros(2 * SECOND)))
+    return below
 
 
 def line(nodes: list[Address]) -> dict[Address, Address | None]:
@@ -116,7 +122,18 @@ def build_chain(stage: Stage) -> None:
 
 
 def build_line_ticket(stage: Stage) -> None:
-    build_sequencer(stage, line(stage.nodes), stage.own_homes, replace(TOTAL, mode="ticket"))
+    parents, homes, groups = line(stage.nodes), stage.own_homes, stage.crowd.groups()
+
+    def node(me: Address) -> Machine:
+        hosted = tuple(topic for topic, home in homes.items() if home == me)
+        return TicketNode(parents[me], hosted, _below(me, parents, homes), groups)
+
+    stage.add_nodes(node)
+
+    def client(name: Address) -> Machine:
+        return TicketClient(name, homes)
+
+    stage.add_clients(client, client)
 
 
 def build_line_stamp(stage: Stage) -> None:

@@ -104,7 +104,6 @@ class Security(Struct, frozen=True, forbid_unknown_fields=True):
 class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
     """How order is made; the defaults are the measured best."""
 
-    mode: Literal["stamp", "ticket"] = "stamp"
     early: bool = True
     encoding: Literal["delta", "full"] = "delta"
     order: Literal["pairwise", "global", "causal"] = "pairwise"
@@ -214,6 +213,7 @@ def load_deployment(path: Path) -> Deployment:
 
 def check_deployment(raw: object) -> Deployment:
     """Makes a deployment of decoded TOML, checking what belongs together."""
+    _check_gone(raw)
     try:
         deployment = msgspec.convert(raw, Deployment)
     except msgspec.ValidationError as error:
@@ -226,6 +226,16 @@ def check_deployment(raw: object) -> Deployment:
     _check_overlay(deployment)
     _check_archive(deployment)
     return deployment
+
+
+def _check_gone(raw: object) -> None:
+    """Settings of earlier releases, and what to do about them."""
+    sequencing = raw.get("sequencing") if isinstance(raw, dict) else None
+    if isinstance(sequencing, dict) and "mode" in sequencing:
+        todo = "remove the line; payloads always leave at once and their numbers follow"
+        if sequencing["mode"] == "ticket":
+            todo += ", and give nodes that ran with it new data directories"
+        raise FormatError("sequencing.mode", f"{sequencing['mode']!r}: there is one way left to publish: {todo}")
 
 
 def _unique(kind: str, names: list[str]) -> None:

@@ -1,12 +1,11 @@
 """Brokers that keep what they confirm: an event is accepted when it has its number and the broker has said that it
 keeps the payload, whichever comes last.
 
-A broker confirms payloads in the order in which they left. With tickets that is not the order of publication: an event
-leaves when its home has granted its number, and homes are not equally far.
+A broker confirms payloads in the order in which they left, which is that of publication; what is refused never leaves,
+and that is known before anything later leaves.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from unisono.machine import Accepted, Unknown
@@ -19,30 +18,22 @@ class Confirmations:
         """`patience_s`: how long the broker may take to confirm what has its number."""
         self._patience_s, self._settle = patience_s, settle
         self._open: dict[int, bool] = {}  # in order of publication: whether it has its number
-        self._here: dict[tuple[str, int], int] = {}  # what has not left yet, by publisher and sequence
-        self._left: deque[int] = deque()
         self._last = 0
         self._watch: asyncio.TimerHandle | None = None
 
-    def add(self, requests: range, publisher: str, sequence: int) -> None:
+    def add(self, requests: range) -> None:
         """Published, in a row."""
         self._open.update(dict.fromkeys(requests, False))
-        self._here.update(((publisher, sequence + i), request) for i, request in enumerate(requests))
         self._last = requests[-1]
-
-    def left(self, publisher: str, sequence: int) -> None:
-        """The payload of this event is on its way to the broker."""
-        self._left.append(self._here.pop((publisher, sequence)))
 
     def refused(self, request: int) -> None:
         """It will not leave."""
-        if self._open.pop(request, None) is not None:
-            self._here = {key: other for key, other in self._here.items() if other != request}
+        self._open.pop(request, None)
 
     def confirmed(self, count: int) -> None:
         """The broker has taken the oldest `count` payloads."""
         for _ in range(count):
-            request = self._left.popleft()
+            request = next(iter(self._open))
             if self._open.pop(request):
                 self._settle(Accepted(request, "stored"))
 

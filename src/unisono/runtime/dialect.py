@@ -1,7 +1,7 @@
 """The sequencer's broker messages as items of an event notification service, and back.
 
 An event's payload is the item's payload, byte for byte; who published it and its place among his are the item's own
-fields; attributes and ticket numbers travel as headers. Control messages are msgpack on the control channel.
+fields; attributes travel as a header. Control messages are msgpack on the control channel.
 An event is named after its publisher *on this topic* (`c7.trades:12`): requests count per publisher and topic, so the
 name needs no bytes of its own.
 """
@@ -12,12 +12,11 @@ import msgspec
 
 from unisono.errors import PeerError
 from unisono.model.event import Event, EventRow, Scalar
-from unisono.protocols.sequencer.messages import Entries, Mark, Payload, Payloads, Pieces, Stamps, Ticketed, Void
+from unisono.protocols.sequencer.messages import Mark, Payload, Payloads, Pieces, Stamps, Void
 from unisono.runtime.ens.adapter import Item, Parcel, Row
 from unisono.runtime.frames import UNREADABLE
 
 ATTRIBUTES = "event-attributes"
-TICKET = "event-ticket"
 
 NO_ATTRIBUTES: dict[str, Scalar] = {}
 """Shared by all events that have none; events are frozen, and so is this by agreement."""
@@ -26,7 +25,6 @@ Control = Stamps | Pieces | Void | Mark
 _encoder = msgspec.msgpack.Encoder()
 _control: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
 _attributes: msgspec.json.Decoder[dict[str, Scalar]] = msgspec.json.Decoder(dict[str, Scalar])
-_ticket: msgspec.json.Decoder[tuple[int, int, Entries]] = msgspec.json.Decoder(tuple[int, int, Entries])
 
 
 def publisher_on(address: str, topic: str) -> str:
@@ -38,11 +36,6 @@ def to_item(topic: str, message: Any, control: bool) -> Item:
     """The item that carries this message on the topic's channel."""
     if isinstance(message, Payload):
         return Item(topic, message.event.payload, message.publisher, message.request, False, _headers(message.event))
-    if isinstance(message, Ticketed):
-        headers = _headers(message.event) or {}
-        ticket = (message.number, message.event.sequence, message.entries)
-        headers[TICKET] = msgspec.json.encode(ticket).decode()
-        return Item(topic, message.event.payload, message.publisher, message.request, False, headers)
     return Item(topic, _encoder.encode(message), control=control)
 
 
@@ -64,18 +57,9 @@ def from_item(item: Item) -> Any:
             return _control.decode(item.payload)
         headers = item.headers
         address: Any = item.publisher  # an Address; a call for each item to say so would be dear
-        if not headers:
-            event = Event(publisher_on(address, item.topic), item.request, item.topic, item.payload, NO_ATTRIBUTES)
-            return Payload(address, item.request, event)
-        attributes = _attributes.decode(headers[ATTRIBUTES]) if ATTRIBUTES in headers else {}
-        publisher = publisher_on(address, item.topic)
-        if TICKET not in headers:
-            event = Event(publisher, item.request, item.topic, item.payload, attributes)
-            return Payload(address, item.request, event)
-        # A ticket that came too late is asked for again under a new request, so the event's own place travels along.
-        number, sequence, entries = _ticket.decode(headers[TICKET])
-        event = Event(publisher, sequence, item.topic, item.payload, attributes)
-        return Ticketed(address, item.request, number, entries, event)
+        attributes = _attributes.decode(headers[ATTRIBUTES]) if headers and ATTRIBUTES in headers else NO_ATTRIBUTES
+        event = Event(publisher_on(address, item.topic), item.request, item.topic, item.payload, attributes)
+        return Payload(address, item.request, event)
     except UNREADABLE as error:
         raise PeerError(f"unreadable item on {item.topic}: {error}") from None
 

@@ -72,8 +72,6 @@ class NamedPublisher:
     def __init__(self, deployment: Deployment, base: Path, token: str, name: str, timeout: float) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
             raise MisuseError(f"{name!r} is no name for a publisher: up to 64 letters, digits, - and _")
-        if deployment.sequencing.mode != "stamp":
-            raise MisuseError("a named publisher needs sequencing in stamp mode: tickets are granted to sessions")
         self.address = Address(f"@{name}")
         self._deployment, self._base, self._token, self._timeout = deployment, base, token, timeout
         self._topics: dict[str, Topic] = {}

@@ -17,7 +17,6 @@ from unisono.model.ids import EventId, Topic
 from unisono.model.journal import Record
 from unisono.model.predicate import flatten
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.messages import Payload, Payloads, Ticketed
 from unisono.runtime.asked import Asked
 from unisono.runtime.confirmations import Confirmations
 from unisono.runtime.content import attributes_of, content_of, parse_where
@@ -195,7 +194,7 @@ class Outbox:
             if self._journals:
                 self._ids.update(zip(requests, [event.id for event in events]))
             if self._confirmations is not None:
-                self._confirmations.add(requests, row.lane.publisher, row.first)
+                self._confirmations.add(requests)
             self._host.post(Publish(row.lane.topic, events, first))
 
     def advertise(self, lane: Lane, where: str) -> None:
@@ -211,12 +210,6 @@ class Outbox:
             drainer = asyncio.get_running_loop().create_future()
             self._drainers.append(drainer)
             await drainer
-
-    def left(self, payload: Payload | Payloads | Ticketed) -> None:
-        """It goes to the broker."""
-        if self._confirmations is not None:
-            for event in payload.events if isinstance(payload, Payloads) else (payload.event,):
-                self._confirmations.left(event.publisher, event.sequence)
 
     def confirmed(self, count: int) -> None:
         """The broker has taken the oldest `count` payloads."""

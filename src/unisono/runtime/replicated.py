@@ -25,7 +25,7 @@ from unisono.runtime.ens.jetstream_api import StreamState
 from unisono.runtime.ens.nats_wire import NatsOptions
 from unisono.runtime.fenced import FencedError, StreamLine
 from unisono.runtime.frames import UNREADABLE
-from unisono.runtime.wal import LOG_VERSION, LogConfig, Logged
+from unisono.runtime.wal import LOG_VERSION, LogConfig, Logged, of_another
 
 logger = logging.getLogger(__name__)
 
@@ -296,7 +296,7 @@ def check_part(where: str, part: Part, machine: str) -> None:
     if part.version != LOG_VERSION:
         raise FormatError(where, f"log version {part.version} is unknown, this is version {LOG_VERSION}")
     if part.machine != machine:
-        raise FormatError(where, f"belongs to {part.machine!r}, not to {machine!r}")
+        raise FormatError(where, of_another(part.machine, machine))
 
 
 def replicated_config(deployment: Deployment, node: str, token: str) -> ReplicatedConfig:

@@ -301,7 +301,6 @@ class SequencedSession(Session):
 
     def broadcast(self, effect: Broadcast) -> None:
         """Subscribers broadcast nothing: it is a publication of this session."""
-        self._outbox.left(effect.message)
         self.ground.broadcast(effect.topic, effect.message, effect.control)
 
     def _confirmed(self, count: int) -> None:

@@ -33,7 +33,7 @@ from unisono.structures.sessions import BroadcastsDone, Sessions
 
 logger = logging.getLogger(__name__)
 
-MACHINE = "sequencer 3"
+MACHINE = "sequencer 4"
 """Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 
 

@@ -18,7 +18,6 @@ def sequencer_config(deployment: Deployment) -> SequencerConfig:
     how = deployment.sequencing
     return structs.replace(
         preset,
-        mode=how.mode,
         early=how.early,
         encoding=how.encoding,
         sgmin=2 if how.order == "pairwise" else 1,

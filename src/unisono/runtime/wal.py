@@ -67,6 +67,16 @@ class Logged(NamedTuple):
     message: Any
 
 
+def of_another(theirs: str, ours: str) -> str:
+    """Why a log is not replayed into this machine, and what to do."""
+    if theirs.split()[0] != ours.split()[0]:
+        return f"belongs to {theirs!r}, not to {ours!r}: name the data directory of this node"
+    return (
+        f"was written by {theirs!r} and this is {ours!r}: start the release that wrote it, or, when subscribers have"
+        " had what they are owed, start this one with a new data directory"
+    )
+
+
 def _block(number: int, body: bytes) -> bytes:
     header = _HEADER.pack(_MAGIC, number, len(body), zlib.crc32(body))
     return header + _HEADER_CRC.pack(zlib.crc32(header)) + body
@@ -209,7 +219,7 @@ class Log:
         if opening.version != LOG_VERSION:
             raise FormatError(str(path), f"log version {opening.version} is unknown, this is version {LOG_VERSION}")
         if opening.machine != self._opening.machine:
-            raise FormatError(str(path), f"belongs to {opening.machine!r}, not to {self._opening.machine!r}")
+            raise FormatError(str(path), of_another(opening.machine, self._opening.machine))
 
     def _read_snapshot(self, number: int) -> tuple[Micros, Any]:
         path = self._path("snapshot", number)

@@ -137,7 +137,7 @@ def parse(text: str, name: str, folder: Path, where: str = "scenario") -> Scenar
 
 
 def with_options(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
-    """The scenario with some values replaced: `with_options(s, {"workload.clients": 20, "options.mode": "ticket"})`."""
+    """The scenario with some values replaced: `with_options(s, {"workload.clients": 20, "options.nodes_max": 3})`."""
     raw = plain(scenario)
     for path, value in options.items():
         *tables, key = path.split(".")

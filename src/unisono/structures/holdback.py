@@ -57,9 +57,6 @@ class HoldBack:
     def advance(self, topic: Topic, number: int) -> None:
         """The item `number` has been processed."""
         self.local[topic] = number
-        if topic in self._filed:  # it was passed over: what comes behind it waits for something else
-            del self._filed[topic]
-            self._due.append(topic)
         if topic in self._asleep:
             self._wake_sleepers(topic, number)
 

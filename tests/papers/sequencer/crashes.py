@@ -77,7 +77,7 @@ class CrashingDeployment(Deployment):
         self.give(node, message)
 
     def deliver(self, letter: Letter) -> None:
-        lossy = not isinstance(letter.message, Fired) and letter.kind not in ("Payload", "Ticketed", "Joined")
+        lossy = not isinstance(letter.message, Fired) and letter.kind not in ("Payload", "Joined")
         if lossy and self.dice.random() < self.losses:
             self.letters.remove(letter)
         elif letter.to in self.nodes:

@@ -3,7 +3,7 @@
 Lines that start with `$` are commands, the lines below are what followed. Commands:
 
     nodes A, B under A, ...          the tree                 topics T1@A T2@B ...     homes
-    mode ticket|stamp|early full|delta                        hold KIND to WHO [on T]  keep letters back
+    mode stamp|early full|delta                               hold KIND to WHO [on T]  keep letters back
     release                          deliver what was held    WHO subscribes T1 T2     WHO leaves T1
     WHO publishes NAME on T1
 
@@ -43,10 +43,6 @@ def said(message: Any) -> str:
             return f"Fill T{t}:{run.first} {entries(run.entries)}, to do {names(todo)}"
         case m.Done(topic=t, run=run):
             return f"Done T{t}:{run.first} {entries(run.entries)}"
-        case m.Granted(topic=t, run=run):
-            return f"Granted T{t}:{run.first} {entries(run.entries)}"
-        case m.Published(topic=t):
-            return f"Published on T{t}"
         case m.Collect(topic=t, topics=topics, new=new):
             return f"Collect T{t} for {names(topics)}, new {names(new)}"
         case m.Part(topic=t, number=n, todo=todo):
@@ -60,8 +56,6 @@ def said(message: Any) -> str:
         case m.Pieces(topic=t, pieces=(piece,)):
             what = f"settles {names(piece.settled)}" if piece.missing is None else f"missing {names(piece.missing)}"
             return f"Piece T{t}:{piece.run.first} {entries(piece.run.entries)}, {what}"
-        case m.Ticketed(number=n, entries=some, event=event):
-            return f"{event.payload.decode()} = T{event.topic}:{n} {entries(some)}"
         case m.Taken(upto=upto):
             return "Taken " + ", ".join(f"T{t}" for t in upto)
         case m.Payload(event=event):
@@ -130,7 +124,6 @@ def play(text: str) -> str:
             mode, encoding = command.split()[1:]
             config = replace(
                 config,
-                mode=cast(Literal["stamp", "ticket"], "ticket" if mode == "ticket" else "stamp"),
                 early=mode == "early",
                 encoding=cast(Literal["full", "delta"], encoding),
             )

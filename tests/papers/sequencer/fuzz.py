@@ -19,8 +19,6 @@ MODES = {
     "early full": replace(BASE, encoding="full"),
     "early delta": BASE,
     "early delta causal": replace(BASE, sgmin=1, causal=True),
-    "ticket full": replace(BASE, mode="ticket", encoding="full"),
-    "ticket delta": replace(BASE, mode="ticket"),
 }
 
 

@@ -119,7 +119,7 @@ class Watched(Deployment):
             while x not in self.nodes[at].clock:
                 at = self.tree[at] or ""
             assert number <= self.nodes[at].clock[x], f"I9: {x}:{number} in hist[{home.topic}] has not passed {at}"
-            if not (self.config.early and self.config.mode == "stamp"):
+            if not self.config.early:
                 assert number < self._climbing(x), f"I9: {x}:{number} in hist[{home.topic}] is not complete"
 
     def _climbing(self, topic: int) -> float:

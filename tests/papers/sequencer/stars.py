@@ -33,7 +33,7 @@ class Case(NamedTuple):
     homes: dict[Topic, str] = HOMES
     tree: dict[str, str | None] = STAR
     voices: bool = False
-    """The events come from publishers, so that payloads travel on their own (in ticket mode: after their numbers)."""
+    """The events come from publishers, so that payloads travel on their own."""
 
 
 class Whole:
@@ -82,9 +82,8 @@ def start(case: Case, config: SequencerConfig) -> Situation:
     client = Listener if case.voices else Whole
     machines |= {name: client(name, homes, config) for name in case.movers}
     if case.voices:
-        # In stamp mode nobody waits for what a publisher is told: its name is not that of its host.
-        names = {topic: f"p{topic}" if config.mode == "ticket" else f"voice{topic}" for topic in homes}
-        machines |= {names[topic]: OrderingClient(Address(f"p{topic}"), homes, config) for topic in homes}
+        # Nobody waits for what a publisher is told: its name is not that of its host.
+        machines |= {f"voice{topic}": OrderingClient(Address(f"p{topic}"), homes, config) for topic in homes}
     situation = Situation.of(machines, fifo=lambda source, to: source in case.tree and to in case.tree)
     for i, topics in enumerate(case.static):
         for topic in topics:
@@ -109,7 +108,7 @@ def _node(case: Case, node: str, config: SequencerConfig) -> TopicManager:
     return TopicManager(Address(node), None if parent is None else Address(parent), children, hosted, below, config)
 
 
-def scripts(case: Case, config: SequencerConfig) -> dict[str, list[Any]]:
+def scripts(case: Case) -> dict[str, list[Any]]:
     """What everybody will be told from above."""
     found: dict[str, list[Any]] = {name: requests for name, (_, requests) in case.movers.items()}
     counts: dict[Topic, int] = {}
@@ -117,8 +116,7 @@ def scripts(case: Case, config: SequencerConfig) -> dict[str, list[Any]]:
         topic = {"x": X, "t": T, "d": D, "y": Y, "v": V}[letter]
         number = counts[topic] = counts.get(topic, 0) + 1
         if case.voices:
-            name = f"p{topic}" if config.mode == "ticket" else f"voice{topic}"
-            found.setdefault(name, []).append(Publish(topic, Event("p", number, str(topic)), number))
+            found.setdefault(f"voice{topic}", []).append(Publish(topic, Event("p", number, str(topic)), number))
         else:
             request = Creates(Address(f"p{topic}"), (Wanted(topic, number, 1, 1),))
             found.setdefault(case.homes[topic], []).append(request)
@@ -185,6 +183,6 @@ def explored(case: Case, config: SequencerConfig, states_max: int) -> Explored:
             count = sum(isinstance(item, Heard) for item in final.delivered(name))
             most[name] = max(heard, count)
 
-    found = explore(start(case, config), scripts(case, config), at_end, states_max)
+    found = explore(start(case, config), scripts(case), at_end, states_max)
     assert all(most.values()), f"nobody can have heard so little: {most}"
     return found

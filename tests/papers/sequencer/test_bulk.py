@@ -83,9 +83,8 @@ def manager(config: SequencerConfig, root: bool) -> TopicManager:
         SequencerConfig(),
         SequencerConfig(early=False),
         SequencerConfig(sgmin=1),
-        SequencerConfig(mode="ticket"),
     ],
-    ids=["early delta", "whole delta", "sgmin 1", "ticket"],
+    ids=["early delta", "whole delta", "sgmin 1"],
 )
 def test_the_kernel_makes_the_same_timestamps(config: SequencerConfig, root: bool) -> None:
     assert KERNEL.wait() is not None

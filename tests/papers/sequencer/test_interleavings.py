@@ -13,7 +13,6 @@ from unisono.protocols.sequencer.config import SequencerConfig
 
 EARLY = SequencerConfig()
 STAMP = replace(EARLY, early=False)
-TICKET = replace(EARLY, mode="ticket")
 MODES = {
     "full": replace(STAMP, encoding="full"),
     "delta": STAMP,
@@ -24,8 +23,6 @@ MODES = {
     "early delta sgmin 1": replace(EARLY, sgmin=1),
 }
 PUBLISHED = {
-    "ticket full": replace(TICKET, encoding="full"),
-    "ticket delta": TICKET,
     "stamp full": MODES["full"],
     "stamp delta": MODES["delta"],
     "early delta": EARLY,
@@ -79,7 +76,7 @@ def published(case: Case) -> Case:
     return case._replace(movers=movers, voices=True)
 
 
-@pytest.mark.parametrize("mode", ["ticket delta", "stamp delta"])
+@pytest.mark.parametrize("mode", ["stamp full", "stamp delta"])
 def test_every_order_of_arrival_with_payloads_on_their_own(mode: str) -> None:
     assert explored(published(SMALL["join"]), PUBLISHED[mode], STATES_MAX).is_complete
 

@@ -110,17 +110,6 @@ def test_a_long_silence_of_the_broker_is_caught_up_with_in_one_wait(config: Sequ
     assert world.complaints() == []
 
 
-def test_the_last_event_lost_in_ticket_mode_is_noticed_by_the_high_water_mark() -> None:
-    world = star(replace(STAMP, mode="ticket"))
-    world.publish("p", X, "x1")
-    world.run(but(("Ticketed", "a")))
-    lose(world, "Ticketed")
-    world.settle()
-    assert world.complaints() == []
-    assert (world.order("a"), world.order("b")) == ("", "x1")
-    assert gaps(world) == [("a", X, 1, 1)]
-
-
 @pytest.mark.parametrize("config", MODES)
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_busy_topic_is_told_by_its_stamps_and_marked_when_it_is_quiet(config: SequencerConfig, alone: bool) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.groups import SequencingGroup
-from unisono.protocols.sequencer.messages import SENDERS, Ask, Collect, Creates, Install, Published, Update, Wanted
+from unisono.protocols.sequencer.messages import SENDERS, Ask, Collect, Creates, Install, Update, Wanted, Withdraw
 from unisono.protocols.sequencer.node import TopicManager
 
 X, T, U = Topic(1), Topic(2), Topic(3)
@@ -91,7 +91,7 @@ def test_every_client_message_says_whose_it_is() -> None:
         *lies({}),
         Creates(LIAR, (Wanted(X, 1),)),
         Ask(LIAR, X, 1),
-        Published(LIAR, X, 1),
+        Withdraw(LIAR, X, 1),
     ]
     assert [SENDERS[type(message)](message) for message in messages] == [LIAR] * 6
 

@@ -16,13 +16,13 @@ from unisono.protocols.sequencer.messages import (
     Collected,
     Completed,
     Denied,
-    Granted,
     Installed,
     Moved,
     Renewed,
     Taken,
     Told,
     Updated,
+    Withdrawn,
 )
 from unisono.protocols.sequencer.publisher import Publisher
 from unisono.protocols.sequencer.subscriber import Subscriber
@@ -69,8 +69,6 @@ class OrderingClient:
                 publisher.taken(message, now, out)
             case Completed():
                 publisher.completed(message, not subscriber.open, now, out)
-            case Granted():
-                publisher.granted(message, not subscriber.open, now, out)
             case Collected():
                 self._subscription.collected(message, now, out)
             case Installed():
@@ -83,7 +81,6 @@ class OrderingClient:
                 self._subscription.denied(message, now, out)
             case Told():
                 subscriber.told(message, now, out)
-                publisher.told(message, not subscriber.open, now, out)
             case Moved(topic=topic, home=home):
                 self.homes[topic] = home
             case Fired(key=key):
@@ -91,6 +88,8 @@ class OrderingClient:
                     publisher.fired(now, out)
                 else:
                     subscriber.fired(key, now, out)
+            case Withdrawn(topic=topic):
+                out.append(Refuse(f"nothing was withdrawn on topic {topic}"))
             case Restarted():
                 out.append(Refuse("a client that has crashed comes back under a new address"))
             case _:

@@ -12,11 +12,8 @@ from unisono.model.time import MILLISECOND, SECOND, Micros
 class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How timestamps are made and how long everybody waits; the defaults are `region()`."""
 
-    mode: Literal["stamp", "ticket"] = "stamp"
-    """stamp: payloads leave at once and numbers follow. ticket: number first, then one message (the paper's way);
-    costs a round trip to the top node before anything is sent, and needs leases."""
     early: bool = True
-    """Stamp mode only: tell each entry as soon as it is decided, so that subscribers wait for their own topics only.
+    """Tell each entry as soon as it is decided, so that subscribers wait for their own topics only.
     Costs one control message per deciding node instead of one per event."""
     encoding: Literal["delta", "full"] = "delta"
     """delta omits entries that have not changed since the topic's previous number; full repeats the whole group."""
@@ -26,15 +23,6 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     causal: bool = False
     """Publishers wait until their last event on another topic is complete, and whatever they were notified of: with
     `sgmin` 1 no effect is delivered before its cause. Costs a climb per change of topic."""
-
-    unreliable: bool = False
-    """The broker may lose events and nobody minds (paper, section 4): what waits too long is delivered without its
-    predecessors, which are tagged when they come after all. Needs ticket mode and full timestamps, in which every event
-    says all that precedes it; they also repeat what was left behind by subscribers who left."""
-    patience_us: Micros = Micros(200 * MILLISECOND)
-    """Unreliable: how long an event waits for its predecessors (TTL); a little more than the broker's jitter."""
-    patience_events_max: int = 100
-    """Unreliable: how many events wait (b); one more pushes out the one that has waited longest."""
 
     resend_us: Micros = Micros(500 * MILLISECOND)
     """Clients repeat unanswered requests after this; a little over the longest round trip to a home and up its tree."""
@@ -58,8 +46,6 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     number comes. The order of everything that is not marked stays as promised."""
     accept_us: Micros = Micros(10 * SECOND)
     """A publication not accepted by then has the outcome Unknown. It is still repeated."""
-    lease_us: Micros = Micros(10 * SECOND)
-    """Ticket mode: a number granted and not published for this long is declared void."""
     subscriber_lease_us: Micros = Micros(0)
     """A subscriber that was silent for this long may be forgotten (`Forget`, by a node's driver); 0: none is. It renews
     the lease four times as often at every home, and notifies nothing of a topic whose home has not answered for three
@@ -86,8 +72,6 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Registrations per topic that wait for the proof of a number; more are refused and come again."""
 
     def __post_init__(self) -> None:
-        if self.unreliable and (self.mode != "ticket" or self.encoding != "full"):
-            raise MisuseError("unreliable delivery needs mode='ticket' and encoding='full'")
         if self.window > self.requests_max:
             raise MisuseError(f"a window of {self.window}, and homes take {self.requests_max} requests at once")
 
@@ -99,7 +83,6 @@ def local() -> SequencerConfig:
         resend_us=Micros(50 * MILLISECOND),
         ask_us=Micros(50 * MILLISECOND),
         mark_us=Micros(25 * MILLISECOND),
-        lease_us=Micros(2 * SECOND),
         window=1_000,
         gather=256,
     )
@@ -120,7 +103,6 @@ def planet() -> SequencerConfig:
         payload_wait_us=Micros(10 * SECOND),
         stall_us=Micros(20 * SECOND),
         accept_us=Micros(20 * SECOND),
-        lease_us=Micros(30 * SECOND),
         window=8_000,
         gather=2_000,
     )

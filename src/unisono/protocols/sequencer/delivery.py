@@ -10,12 +10,12 @@ the clock of its own topic only. Skips and voids obey the same rules and notify 
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.machine import Deliver, Effect, Gap, Heard, Refuse
+from unisono.machine import Deliver, Effect, Heard, Refuse
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.feed import Feed, Item, singles
+from unisono.protocols.sequencer.feed import Feed, Item
 from unisono.protocols.sequencer.messages import (
     Entries,
     Mark,
@@ -25,14 +25,10 @@ from unisono.protocols.sequencer.messages import (
     Pieces,
     Run,
     Stamps,
-    Ticketed,
     Void,
 )
 from unisono.protocols.sequencer.timers import Timers
-from unisono.protocols.sequencer.unreliable import Patience
 from unisono.structures.holdback import HoldBack
-
-NOBODY = Address("")
 
 
 class Delivery:
@@ -47,7 +43,6 @@ class Delivery:
         """The last number *notified* per topic, over all subscription periods."""
         self.open: dict[tuple[Topic, int], dict[Topic, None]] = {}
         """Causal order with early stamps: notified runs (topic, first) whose timestamps are not complete yet."""
-        self.patience = Patience(config.patience_us, config.patience_events_max) if config.unreliable else None
 
     def examine_anew(self) -> None:
         """What was found to hold nothing back may do so now."""
@@ -83,24 +78,14 @@ class Delivery:
                     self.complete(topic, feed, run, now)
                 if self._are_ahead(topic, feed, runs, now, out):
                     return
-            case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
-                if feed.live and number <= self.hold.local[topic]:
-                    key = (publisher, request)
-                    self._late(topic, feed, key if key in feed.skipped else (NOBODY, number), event, out)
-                elif self._has_room(feed, out):
-                    feed.payloads.put(publisher, request, event)
-                    run = Run(number, 1, publisher, request, tuple(entries), tuple(entries.values()))
-                    self.complete(topic, feed, run, now)
-                    if self.patience is not None:
-                        self.patience.add(topic, number, now)
-            case Void(run=run):
-                self.void(topic, feed, run, now)
+            case Void(run=run, first=first, count=count):
+                self.void(topic, feed, run, first, count, now)
             case Mark(number=number):
                 feed.mark = max(feed.mark, number)
             case _:
                 out.append(Refuse(f"{type(message).__name__} is nothing the sequencer publishes"))
                 return
-        if feed.live and (self.hold.wake(topic) or self.patience is not None):
+        if feed.live and self.hold.wake(topic):
             self.process(now, out)
 
     def _are_ahead(self, topic: Topic, feed: Feed, runs: Sequence[Run], now: Micros, out: list[Effect]) -> bool:
@@ -169,10 +154,6 @@ class Delivery:
 
     def complete(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> None:
         """The whole timestamp of a run is known."""
-        if run.count > 1 and self.config.mode == "ticket":  # there, events come one by one
-            for one in singles(run):
-                self.complete(topic, feed, one, now)
-            return
         item = feed.items.get(run.first) or self._new_item(topic, feed, run, now)
         if item is not None and item.missing != ():
             item.topics, item.numbers, item.missing, item.met = run.topics, run.numbers, (), 0
@@ -196,12 +177,12 @@ class Delivery:
         elif item.missing and piece.settled:
             item.missing = tuple([x for x in item.missing if x not in piece.settled])
 
-    def void(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> None:
-        """A run of numbers that will not be published; those whose events have come all the same are delivered."""
-        for one in singles(run):
-            self.complete(topic, feed, one, now)
-            if one.first in feed.items:
-                feed.items[one.first].void = True
+    def void(self, topic: Topic, feed: Feed, run: Run, first: int, count: int, now: Micros) -> None:
+        """Numbers of a run that nobody should wait for; those whose events have come all the same are delivered."""
+        self.complete(topic, feed, run, now)
+        processed = self.hold.local[topic] if feed.live else 0
+        for number in range(max(first, processed + 1), first + count):
+            feed.lost[number] = None
 
     def _close_open(self, message: Pieces) -> None:
         for piece in message.pieces:
@@ -216,8 +197,6 @@ class Delivery:
 
     def process(self, now: Micros, out: list[Effect]) -> None:
         self.examine_due(now, out)
-        if self.patience is not None:
-            self._lose_patience(self.patience, now, out)
         if "ask" not in self.timers.running and any(feed.live and self.waits(t) for t, feed in self.feeds.items()):
             self.timers.set("ask", Micros(now + self.config.ask_us), out)
 
@@ -301,9 +280,8 @@ class Delivery:
             if feed.tagged and feed.tagged.pop((publisher, offset + number), 1) is None:
                 number += 1
                 continue
-            if not item.void and number not in feed.lost:
+            if number not in feed.lost:
                 break
-            feed.lost.pop(number, None)
             feed.skip((publisher, offset + number), number, self.config.buffer_max)
             number += 1
         if notified:
@@ -312,9 +290,9 @@ class Delivery:
                 self.open[topic, item.first] = dict.fromkeys(item.missing)
         if number > first:
             self.hold.advance(topic, number - 1)
-            if self.patience is not None:
+            if feed.lost:
                 for processed in range(first, number):
-                    self.patience.discard(topic, processed)
+                    feed.lost.pop(processed, None)
         if number <= last:
             feed.awaited = (publisher, offset + number)
             return False
@@ -325,48 +303,3 @@ class Delivery:
         """Its number has gone by without it, so it can only be told apart; a mere repetition is dropped."""
         if (number := feed.skipped.pop(key, 0)) and not feed.muted:
             out.append(Deliver(Heard(topic, event, number=number, late=True)))
-
-    # A broker that is allowed to lose events.
-
-    def _lose_patience(self, patience: Patience, now: Micros, out: list[Effect]) -> None:
-        for topic, number in patience.due(now):
-            self._force(topic, number, now, out)
-            self.examine_due(now, out)
-        if (deadline := patience.deadline(now)) is not None:
-            self.timers.set("patience", deadline, out)
-
-    def _force(self, topic: Topic, number: int, now: Micros, out: list[Effect]) -> None:
-        """Delivers an event without what is missing before it. Its whole timestamp counts as reached: whatever of it
-        comes later is tagged, so nobody is notified of the two in another order."""
-        feed = self.feeds.get(topic)
-        if feed is not None and (not feed.live or now >= feed.lease_end):
-            return
-        item = None if feed is None else feed.items.get(number)
-        if feed is None or item is None:
-            self._discard(topic, number)
-            return
-        if any(x in self.feeds and not self.feeds[x].live for x in item.topics):
-            return  # we are joining a topic it speaks of; that ends soon
-        for x, upto in [*feed.gate.items(), *zip(item.topics, item.numbers), (topic, number - 1)]:
-            if self.hold.local.get(x, upto) < upto:
-                self._pass_over(x, upto, now, out)
-        self._examine(topic, now, out)
-
-    def _pass_over(self, topic: Topic, upto: int, now: Micros, out: list[Effect]) -> None:
-        """Brings the clock of a topic to `upto`: what is here is delivered first, what is not here is given up."""
-        feed, local = self.feeds[topic], self.hold.local
-        for number in sorted(n for n in feed.items if n <= upto):
-            self._force(topic, number, now, out)
-        if local[topic] >= upto:
-            return
-        for number in range(local[topic] + 1, upto + 1):
-            feed.items.pop(number, None)
-            self._discard(topic, number)
-            feed.skip((NOBODY, number), number, self.config.buffer_max)
-        if not feed.muted:
-            out.append(Deliver(Gap(topic, local[topic] + 1, upto, "later events could not wait for it")))
-        self.hold.advance(topic, upto)
-
-    def _discard(self, topic: Topic, number: int) -> None:
-        if self.patience is not None:
-            self.patience.discard(topic, number)

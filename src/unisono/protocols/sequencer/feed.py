@@ -26,7 +26,6 @@ class Item(Struct, gc=False):
     """Topics whose entries are still to come; None: not known yet."""
     settled: Topics = ()
     """By pieces that came before the home's."""
-    void: bool = False
     met: int = 0
     """So many entries, the first ones, are known to have been reached."""
 

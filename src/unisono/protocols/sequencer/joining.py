@@ -136,6 +136,7 @@ class Joining:
                 feed.lease_end = self._safe_until(self._installing_since)
                 self._timers.set("lease", Micros(now + self._lease_us // 4), out)
             feed.items = {first: item for first, item in feed.items.items() if item.last > answer.base}
+            feed.lost = {number: None for number in feed.lost if number > answer.base}
             self._hold.open(topic, answer.base)
             if 0 < (forgotten := self._forgotten.pop(topic, 0)) <= answer.base:
                 out.append(Deliver(Gap(topic, forgotten, answer.base, "its home no longer knows these numbers")))

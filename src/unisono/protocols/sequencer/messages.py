@@ -116,12 +116,14 @@ class Ask(Struct, frozen=True, tag=True):
     request: int = 0
 
 
-class Published(Struct, frozen=True, tag=True):
-    """Ticket mode: the publisher has published what it was granted, requests below `ack`."""
+class Withdraw(Struct, frozen=True, tag=True):
+    """The broker has refused the payloads of these requests for good: their numbers are void. Repeated until answered;
+    of requests that have no numbers yet nothing is withdrawn, and nothing is answered."""
 
     publisher: Address
     topic: Topic
-    ack: int
+    first: int
+    count: int = 1
 
 
 class Renew(Struct, frozen=True, tag=True):
@@ -148,11 +150,12 @@ class Completed(Struct, frozen=True, tag=True):
     upto: int
 
 
-class Granted(Struct, frozen=True, tag=True):
-    """Ticket mode: publish these numbers with their timestamp before `lease_us` have passed since the request."""
+class Withdrawn(Struct, frozen=True, tag=True):
+    """The answer to Withdraw: the numbers of these requests are void."""
 
     topic: Topic
-    run: Run
+    first: int
+    count: int
 
 
 class Collected(Struct, frozen=True, tag=True):
@@ -300,14 +303,14 @@ class Routed(Struct, frozen=True, tag=True):
     """A client's message on its way through the tree to the home of `topic`."""
 
     topic: Topic
-    message: "Creates | Collect | Install | Update | Ask | Published | Renew"
+    message: "Creates | Withdraw | Collect | Install | Update | Ask | Renew"
 
 
-# On the broker. Payload and Ticketed travel on the topic itself, the others beside it.
+# On the broker. Payloads travel on the topic itself, the others beside it.
 
 
 class Payload(Struct, frozen=True, tag=True, gc=False):
-    """Stamp mode: the event; its number follows apart."""
+    """The event; its number follows apart."""
 
     publisher: Address
     request: int
@@ -320,16 +323,6 @@ class Payloads(Struct, frozen=True, tag=True, gc=False):
     publisher: Address
     request: int
     events: Events
-
-
-class Ticketed(Struct, frozen=True, tag=True):
-    """Ticket mode: the event with its number and timestamp (`Event` in the paper's table)."""
-
-    publisher: Address
-    request: int
-    number: int
-    entries: Entries
-    event: Event
 
 
 class Stamps(Struct, frozen=True, tag=True, gc=False):
@@ -359,10 +352,12 @@ class Pieces(Struct, frozen=True, tag=True, gc=False):
 
 
 class Void(Struct, frozen=True, tag=True):
-    """A number will not be published; it obeys the delivery rule like an event and notifies nobody."""
+    """Numbers `first` .. of a complete run are withdrawn; they obey the delivery rule like events and notify nobody."""
 
     topic: Topic
     run: Run
+    first: int
+    count: int
 
 
 class Mark(Struct, frozen=True, tag=True):
@@ -372,18 +367,18 @@ class Mark(Struct, frozen=True, tag=True):
     number: int
 
 
-ClientMessage = Creates | Collect | Install | Update | Ask | Published | Renew
+ClientMessage = Creates | Withdraw | Collect | Install | Update | Ask | Renew
 """Client to node."""
-Answer = Taken | Completed | Granted | Collected | Installed | Updated | Renewed | Denied | Told | Moved
+Answer = Taken | Completed | Withdrawn | Collected | Installed | Updated | Renewed | Denied | Told | Moved
 """Node to client."""
 PeerMessage = Fill | Part | Done | Prove | Proven | Disproved | Move | Born | Announced | Routed
 """Node to node, on sessions."""
-BrokerMessage = Payload | Ticketed | Stamps | Pieces | Void | Mark
-"""On the broker; nodes publish all but the first two."""
+BrokerMessage = Payload | Stamps | Pieces | Void | Mark
+"""On the broker; nodes publish all but the first."""
 
 
 SENDERS: dict[type, Callable[[Any], Address]] = {
-    **dict.fromkeys((Creates, Published), attrgetter("publisher")),
+    **dict.fromkeys((Creates, Withdraw), attrgetter("publisher")),
     **dict.fromkeys((Collect, Install, Update, Ask, Renew), attrgetter("sid")),
 }
 """Per kind of message of a client, whose it says it is; a driver refuses it unless the connection is theirs."""

@@ -28,13 +28,13 @@ from unisono.protocols.sequencer.messages import (
     Part,
     Prove,
     Proven,
-    Published,
     Renew,
     Renewed,
     Routed,
     Topics,
     Turn,
     Update,
+    Withdraw,
 )
 from unisono.protocols.sequencer.numbering import Numbering
 from unisono.protocols.sequencer.registering import Registering
@@ -86,10 +86,9 @@ class TopicManager:
             case Renew(sid=sid, topic=topic, sent=sent):
                 if site.is_home(topic, message, out):
                     out.append(Send(sid, Renewed(topic, sent, self.hosted[topic].group.has(sid))))
-            case Published(topic=topic, publisher=publisher, ack=ack):
+            case Withdraw(topic=topic):
                 if site.is_home(topic, message, out):
-                    out.append(PERSIST)
-                    numbering.published(self.hosted[topic], publisher, ack, now, out)
+                    numbering.withdraw(self.hosted[topic], message, out)
             case Prove():
                 registering.prove(message, out)
             case Proven(asker=asker):
@@ -127,8 +126,6 @@ class TopicManager:
                 site.timers.pop(key, None)
                 if key == "marks":
                     numbering.tell_marks(now, out)
-                elif key == "leases":
-                    numbering.end_leases(now, out)
             case Restarted():
                 site.timers.clear()
                 numbering.restarted(now, out)
@@ -181,8 +178,6 @@ class TopicManager:
             self._site.saw(Topic(x), number)
         if home.high_water:
             self._numbering.mark(topic, now, out)
-        if home.leases:
-            self._site.set_timer("leases", Micros(now + self.config.lease_us), out)
 
     def _host(self, topic: Topic, out: list[Effect]) -> None:
         if topic in self.clock:

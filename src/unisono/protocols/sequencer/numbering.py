@@ -21,7 +21,6 @@ from unisono.protocols.sequencer.messages import (
     Entries,
     Fate,
     Fill,
-    Granted,
     Mark,
     Numbers,
     Piece,
@@ -33,6 +32,8 @@ from unisono.protocols.sequencer.messages import (
     Topics,
     Void,
     Wanted,
+    Withdraw,
+    Withdrawn,
 )
 from unisono.protocols.sequencer.site import Site
 from unisono.protocols.sequencer.topic import Accepted, HostedTopic, as_runs, total
@@ -51,8 +52,7 @@ class Numbering:
         self._site, self._config = site, site.config
         self._hosted, self._clock = site.hosted, site.clock
         self._bulk: BulkDecisions | None = None  # the decisions of the site, when the kernel is used
-        self._repeat, self._stamping = self._config.unreliable, self._config.mode == "stamp"
-        self._early = self._config.early and self._stamping
+        self._early = self._config.early
         self.marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
         self.blocked = False  # the link to the parent is full
 
@@ -65,8 +65,7 @@ class Numbering:
         wanted: dict[Topic, list[Accepted]] = {}
         stamps: list[Effect] = []
         for message in messages:
-            publisher, items, in_line = message.publisher, message.items, message.in_line
-            wait = message.wait and self._stamping  # a ticket is granted when complete
+            publisher, items, wait, in_line = message.publisher, message.items, message.wait, message.in_line
             taken: dict[Topic, int] = {}
             for item in items if in_line or len(items) == 1 else as_runs(items):
                 if in_line and wanted:
@@ -92,9 +91,7 @@ class Numbering:
                         wanted[topic].append((publisher, first, count, wait))
                     else:
                         wanted[topic] = [(publisher, first, count, wait)]
-                if not self._stamping:
-                    self.published(home, publisher, item.ack, now, out)
-            if taken and self._stamping:
+            if taken:
                 answers.append(Send(publisher, Taken(taken)))
         stamps += self._issue(wanted, now, out)
         out += answers
@@ -105,7 +102,7 @@ class Numbering:
     def _issue(self, wanted: dict[Topic, list[Accepted]], now: Micros, out: list[Effect]) -> list[Effect]:
         """Gives numbers and timestamps; returns what is to be broadcast."""
         stamps: list[Effect] = []
-        clock, early, stamping, keep = self._clock, self._early, self._stamping, self._config.issued_max
+        clock, early, keep = self._clock, self._early, self._config.issued_max
         whole = self._site.is_full
         bulk = self._fill_all(wanted)
         for topic, accepted in wanted.items():
@@ -117,7 +114,7 @@ class Numbering:
                 topics, numbers, todo = next(bulk)
             else:
                 self._site.decisions.note(topic, number)
-                if home.fresh or home.bar or self._repeat:
+                if home.fresh or home.bar:
                     topics, numbers, todo, full, bars = self._fill_specially(home)
                 else:
                     topics, numbers, todo = self._site.decisions.fill(clock, topic, home.group.listed(), (), {})
@@ -136,11 +133,11 @@ class Numbering:
                     topics = numbers = ()  # nothing has changed since
             if early:
                 stamps.append(Broadcast(topic, Pieces(topic, tuple(pieces)), True))
-            elif stamping and not todo:
+            elif not todo:
                 stamps.append(Broadcast(topic, Stamps(topic, tuple(runs)), True))
             if todo:
                 self._send_up(home, runs, todo, full, bars, out)
-            elif stamping and not home.open:  # the usual way: nothing had or has to climb
+            elif not home.open:  # the usual way: nothing had or has to climb
                 home.high_water = number
                 if home.waiters:
                     self._tell_waiters(home, out)
@@ -152,7 +149,7 @@ class Numbering:
 
     def _fill_specially(self, home: HostedTopic) -> tuple[Topics, Numbers, Topics, Topics, Entries]:
         """Somebody has joined or left: some entries must be explicit, and some numbers must be among them."""
-        full, left, bars = home.take_special(self._repeat)
+        full, left, bars = home.take_special()
         topics, numbers, todo = self._site.decisions.fill(self._clock, home.topic, home.group.listed(), full, bars)
         return (*topics, *left), (*numbers, *left.values()), todo, full, bars
 
@@ -168,7 +165,7 @@ class Numbering:
 
     def _fill_all(self, wanted: dict[Topic, list[Accepted]]) -> Iterator[tuple[Topics, Numbers, Topics]] | None:
         """The entries of all topics at once, where that pays; None: they are filled one by one."""
-        if self._bulk is None or self._repeat or len(wanted) < BULK_TOPICS_MIN:
+        if self._bulk is None or len(wanted) < BULK_TOPICS_MIN:
             return None
         todos, counts = [], []
         for topic, accepted in wanted.items():
@@ -211,24 +208,21 @@ class Numbering:
             bars = {x: number for x, number in fill.bars.items() if x in todo}
             out.append(Send(self._site.above(), Fill(topic, whole, todo, full, bars)))
             return
-        if self._stamping and not self._early:
+        if not self._early:
             out.append(Broadcast(topic, Stamps(topic, (whole,)), control=True))
         if topic in self._hosted:
             self.complete(self._hosted[topic], whole, now, out)
         else:
             self._site.onward(topic, Done(topic, whole), out)
 
-    # What follows a number: completion, marks, answers, leases.
+    # What follows a number: completion, marks, answers, voids.
 
     def complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
         home.complete(run, self._clock[home.topic])
         self._tell_waiters(home, out)
-        if self._stamping:
-            self.mark(home.topic, now, out)
-        else:
-            home.leases[run.first] = (now, run)
-            out.append(Send(run.publisher, Granted(home.topic, run)))
-            self._site.set_timer("leases", Micros(now + self._config.lease_us), out)
+        self.mark(home.topic, now, out)
+        if home.voids:
+            out += [self._void(home, run, first, count) for first, count in home.voids_of(run)]
 
     def _tell_waiters(self, home: HostedTopic, out: list[Effect]) -> None:
         while home.waiters and home.waiters[0][0] <= home.high_water:
@@ -236,10 +230,23 @@ class Numbering:
             home.finished[publisher] = request
             out.append(Send(publisher, Completed(home.topic, request)))
 
-    def published(self, home: HostedTopic, publisher: Address, ack: int, now: Micros, out: list[Effect]) -> None:
-        """Ticket mode: the publisher has published everything below `ack`."""
-        if home.published(publisher, ack):
-            self.mark(home.topic, now, out)
+    def withdraw(self, home: HostedTopic, message: Withdraw, out: list[Effect]) -> None:
+        """Tells subscribers not to wait for these payloads; of an incomplete timestamp when it is complete, because a
+        void without its entries would let others pass that have to wait for them."""
+        publisher, first, count = message.publisher, message.first, message.count
+        if first < 1 or not 0 < count <= self._config.requests_max:
+            out.append(Refuse(f"{publisher} withdraws {count} requests from {first} on"))
+            return
+        if first + count > home.requests.get(publisher, 1):
+            return
+        out.append(PERSIST)
+        for run, number, length in home.void(publisher, first, count):
+            if run.first not in home.open:
+                out.append(self._void(home, run, number, length))
+        out.append(Send(publisher, Withdrawn(home.topic, first, count)))
+
+    def _void(self, home: HostedTopic, run: Run, first: int, count: int) -> Effect:
+        return Broadcast(home.topic, Void(home.topic, run, first, count), control=True)
 
     def mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """Tells how far the topic is when it is quiet, and then at growing intervals: the last stamp may have got lost.
@@ -252,12 +259,6 @@ class Numbering:
         self, home: HostedTopic, publisher: Address, item: Wanted, taken: dict[Topic, int], out: list[Effect]
     ) -> None:
         """The requests are not new: the answer was lost, or they have overtaken others and have to wait."""
-        last = item.first + item.count - 1
-        if not self._stamping:
-            for _, run in home.leases.values():
-                if run.publisher == publisher and run.request <= last and run.request + run.count > item.first:
-                    out.append(Send(publisher, Granted(item.topic, run)))
-            return
         upto = home.requests.get(publisher, 1) - 1
         if upto >= item.first:
             taken[item.topic] = upto
@@ -273,9 +274,9 @@ class Numbering:
         if run is None:
             unknown = number > self._clock[home.topic] if number else home.requests.get(ask.publisher, 1) <= ask.request
             fate = "unissued" if unknown else "forgotten"
-        elif run.first in home.open or run.first in home.leases:
+        elif run.first in home.open:
             fate, run = "pending", None
-        elif run.first in home.voids:
+        elif number in home.voids:
             fate = "void"
         out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor)))
 
@@ -284,32 +285,13 @@ class Numbering:
         for topic, (told, due) in list(self.marking.items()):
             if due > now:
                 continue
-            number = self._hosted[topic].settled(self._clock[topic])
-            out.append(Broadcast(topic, Mark(topic, number), control=True))
+            out.append(Broadcast(topic, Mark(topic, self._hosted[topic].high_water), control=True))
             self.marking[topic] = (told + 1, Micros(now + (self._config.mark_us << told + 1)))
             if told + 1 == self._config.mark_repeats:
                 del self.marking[topic]
         if self.marking:
             self._site.set_timer("marks", min(due for _, due in self.marking.values()), out)
 
-    def end_leases(self, now: Micros, out: list[Effect]) -> None:
-        out.append(PERSIST)
-        earliest: list[Micros] = []
-        for home in self._hosted.values():
-            for first, (since, run) in list(home.leases.items()):
-                end = Micros(since + self._config.lease_us)
-                if end > now:
-                    earliest.append(end)
-                    continue
-                del home.leases[first]
-                home.voids[first] = None
-                self.mark(home.topic, now, out)
-                out.append(Broadcast(home.topic, Void(home.topic, run), control=True))
-        if earliest:
-            self._site.set_timer("leases", min(earliest), out)
-
     def restarted(self, now: Micros, out: list[Effect]) -> None:
         if self.marking:
             self._site.set_timer("marks", min(due for _, due in self.marking.values()), out)
-        if any(home.leases for home in self._hosted.values()):
-            self._site.set_timer("leases", Micros(now + self._config.lease_us), out)

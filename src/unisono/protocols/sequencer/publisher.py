@@ -1,8 +1,7 @@
 """The publisher half of the ordering module: requests, repetitions, outcomes, and the wait that makes order causal.
 
-Stamp mode: the payload leaves at once, and a request for its number goes to the topic's home; `Accepted` when the
-number is durable. Ticket mode: the request goes first, and the event leaves with its number when it is granted in
-time. Requests are repeated until they are answered, so the outcome Unknown ends the wait of the caller, not ours.
+The payload leaves at once, and a request for its number goes to the topic's home; `Accepted` when the number is
+durable. Requests are repeated until they are answered, so the outcome Unknown ends the wait of the caller, not ours.
 
 With `causal` a request waits until every earlier one on *another* topic is complete, and, with early stamps, until
 no item that was notified here is still open: then everything the application may have reacted to precedes it.
@@ -17,19 +16,7 @@ from unisono.model.event import Event, Events
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import (
-    Ask,
-    Completed,
-    Creates,
-    Granted,
-    Payload,
-    Payloads,
-    Published,
-    Taken,
-    Ticketed,
-    Told,
-    Wanted,
-)
+from unisono.protocols.sequencer.messages import Completed, Creates, Payload, Payloads, Taken, Wanted
 from unisono.protocols.sequencer.timers import Timers
 
 
@@ -40,7 +27,6 @@ class _Open(Struct, gc=False):
     outcome: int | None  # the caller's name for the first, until he has been told
     published_at: Micros
     asked_at: Micros | None = None  # when the request first left; None while it has to wait
-    number: int = 0  # ticket mode: granted too late, to be asked for
 
 
 class Publisher:
@@ -51,7 +37,7 @@ class Publisher:
         self.config = config
         self.homes = homes
         self.open: dict[Topic, dict[int, _Open]] = {}
-        """Per topic: first request -> publications without durable numbers (ticket mode: not yet published)."""
+        """Per topic: first request -> publications without durable numbers."""
         self._open_count: dict[Topic, int] = {}
         self._gathered: dict[Topic, int] = {}
         """How many of the youngest of them have not been asked for yet; see `SequencerConfig.gather`."""
@@ -82,8 +68,7 @@ class Publisher:
         self._next[topic] = request + 1
         waiting[request] = _Open((event,), outcome, now)
         self._open_count[topic] = count + 1
-        if self.config.mode == "stamp":
-            out.append(Broadcast(topic, Payload(self.address, request, event)))
+        out.append(Broadcast(topic, Payload(self.address, request, event)))
         self.held.append((topic, request))
         self.release(ready, now, out)
         self._repeat(now, out)
@@ -96,7 +81,7 @@ class Publisher:
         length = len(events)
         count = self._open_count.get(topic, 0) + length
         crowded = count > self.config.window
-        if self._causal or self.held or crowded or self.config.mode != "stamp" or topic not in self.homes:
+        if self._causal or self.held or crowded or topic not in self.homes:
             for i, event in enumerate(events):
                 self.publish(topic, event, outcome + i, ready, now, out)
             return
@@ -163,43 +148,6 @@ class Publisher:
             del self.incomplete[message.topic]
         self.release(ready, now, out)
 
-    def granted(self, message: Granted, ready: bool, now: Micros, out: list[Effect]) -> None:
-        run, topic = message.run, message.topic
-        waiting = self.open.get(topic, {})
-        for i in range(run.count):
-            publication = waiting.get(run.request + i)
-            if publication is None or publication.number:
-                continue
-            number = run.first + i
-            if publication.asked_at is None or now - publication.asked_at >= self.config.lease_us // 2:
-                # Too late to be sure that the number is still ours: the home knows.
-                publication.number = number
-                out.append(Send(self.homes[topic], Ask(self.address, topic, number)))
-                continue
-            entries = run.entries if i == 0 or self.config.encoding == "full" else {}
-            ticketed = Ticketed(self.address, run.request + i, number, entries, publication.events[0])
-            out.append(Broadcast(topic, ticketed))
-            self._settle(topic, waiting.pop(run.request + i), 1, out)
-        if self.incomplete.get(topic, 0) in range(run.request, run.request + run.count):
-            del self.incomplete[topic]
-        ack = next(iter(waiting)) if waiting else self._next[topic]
-        out.append(Send(self.homes[topic], Published(self.address, topic, ack)))
-        self.release(ready, now, out)
-
-    def told(self, message: Told, ready: bool, now: Micros, out: list[Effect]) -> None:
-        """What became of a number we were granted too late: only when it is void may the event get a new one."""
-        waiting = self.open.get(message.topic, {})
-        for request, publication in list(waiting.items()):
-            if publication.number != message.number or message.fate != "void":
-                continue
-            del waiting[request]
-            again = self._next[message.topic]
-            self._next[message.topic] = again + 1
-            waiting[again] = publication
-            publication.number, publication.asked_at = 0, None
-            self.held.append((message.topic, again))
-        self.release(ready, now, out)
-
     def fired(self, now: Micros, out: list[Effect]) -> None:
         self._timers.fired("create")
         for topic, waiting in self.open.items():
@@ -209,9 +157,7 @@ class Publisher:
                     names = range(publication.outcome, publication.outcome + len(publication.events))
                     out += [Deliver(Unknown(name, "the home has not answered in time")) for name in names]
                     publication.outcome = None
-                if publication.number:
-                    out.append(Send(self.homes[topic], Ask(self.address, topic, publication.number)))
-                elif publication.asked_at is not None:
+                if publication.asked_at is not None:
                     if request != last + 1 or not first:
                         self._ask_run(topic, first, last, out)
                         first = request

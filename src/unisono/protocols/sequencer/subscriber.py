@@ -40,8 +40,6 @@ class Subscriber:
             self.subscription.fired(now, out)
         elif key == "lease":
             self.subscription.renew(now, out)
-        elif key == "patience":
-            self.delivery.process(now, out)
         elif key == "ask":
             self._give_up(now, out)
             for topic, feed in list(self.feeds.items()):
@@ -99,7 +97,9 @@ class Subscriber:
         if not self.delivery.allows(topic, feed, item):
             return False
         number = last = self.hold.local[topic] + 1
-        while last <= item.last and (item.publisher, item.request + last - item.first) not in feed.payloads:
+        while last <= item.last and last not in feed.lost:
+            if (item.publisher, item.request + last - item.first) in feed.payloads:
+                break
             feed.lost[last] = None
             last += 1
         if last > number and not feed.muted:
@@ -144,7 +144,7 @@ class Subscriber:
             if one.first <= self.hold.local[topic]:  # from before our time, or a repetition
                 feed.payloads.take(one.publisher, one.request, 1)
         if message.fate == "void":
-            self.delivery.void(topic, feed, run, now)
+            self.delivery.void(topic, feed, run, message.number, 1, now)
         else:
             self.delivery.complete(topic, feed, run, now)
         self.hold.wake(topic)

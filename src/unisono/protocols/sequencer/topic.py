@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from unisono.model.ids import Address, Topic
-from unisono.model.time import Micros
 from unisono.protocols.sequencer.groups import SequencingGroup
 from unisono.protocols.sequencer.messages import Collect, Entries, Install, Run, Topics, Update, Wanted
 
@@ -60,7 +59,6 @@ class HostedTopic:
         "high_water",
         "hist",
         "issued",
-        "leases",
         "open",
         "parked",
         "proven",
@@ -87,8 +85,7 @@ class HostedTopic:
         self.finished: dict[Address, int] = {}  # the last request told complete
         self.proven: Entries = {}  # numbers of other topics that have passed the meeting point with this one
         self.parked: list[Collect | Install | Update] = []
-        self.leases: dict[int, tuple[Micros, Run]] = {}  # ticket mode: granted and not yet known to be published
-        self.voids: dict[int, None] = {}
+        self.voids: dict[int, None] = {}  # numbers whose payloads were withdrawn
 
     def accept(self, publisher: Address, item: Wanted, requests_max: int) -> tuple[int, int]:
         """The requests (first, count) that get numbers now: each request once, in the publisher's order."""
@@ -118,15 +115,14 @@ class HostedTopic:
             del self._early[publisher]
         return end
 
-    def take_special(self, repeat: bool) -> tuple[Topics, Entries, Entries]:
+    def take_special(self) -> tuple[Topics, Entries, Entries]:
         """Whose entries must be explicit, and which numbers must be among them: outside the group, and in it."""
         group = self.group.members
         full = tuple(x for x in self.fresh if x in group)
         for x in full:
             del self.fresh[x]
-        wanted = self.hist if repeat else self.bar
-        left = {x: number for x, number in wanted.items() if x not in group}
-        bars = {x: number for x, number in wanted.items() if x in group}
+        left = {x: number for x, number in self.bar.items() if x not in group}
+        bars = {x: number for x, number in self.bar.items() if x in group}
         self.bar.clear()
         return full, left, bars
 
@@ -137,8 +133,10 @@ class HostedTopic:
         oldest_kept = first + run.count - keep  # numbers below need not be known
         while firsts[0] < oldest_kept and firsts[0] != first and firsts[0] not in self.open:
             forgotten = firsts.popleft()
-            del self.issued[forgotten]
-            self.voids.pop(forgotten, None)
+            gone = self.issued.pop(forgotten)
+            if self.voids:
+                for number in range(gone.first, gone.last + 1):
+                    self.voids.pop(number, None)
             self.floor = firsts[0]
 
     def complete(self, run: Run, number: int) -> None:
@@ -161,20 +159,25 @@ class HostedTopic:
                 return run
         return None
 
-    def published(self, publisher: Address, ack: int) -> bool:
-        """Ticket mode: the publisher has published everything below `ack`; tells whether that is news."""
-        done = [
-            first
-            for first, (_, run) in self.leases.items()
-            if run.publisher == publisher and run.request + run.count <= ack
-        ]
-        for first in done:
-            del self.leases[first]
-        return bool(done)
+    def void(self, publisher: Address, first: int, count: int) -> list[tuple[Run, int, int]]:
+        """Withdraws the numbers of these requests; returns the runs they are in, each with first and count of them."""
+        found = []
+        for run in self.issued.values():
+            begin, end = max(run.request, first), min(run.request + run.count, first + count)
+            if run.publisher == publisher and begin < end:
+                number = run.first + begin - run.request
+                self.voids.update(dict.fromkeys(range(number, number + end - begin)))
+                found.append((run, number, end - begin))
+        return found
 
-    def settled(self, number: int) -> int:
-        """The last number that nobody has to wait for, if `number` was issued last: complete, and published or void."""
-        return min([*self.open, *self.leases], default=number + 1) - 1
+    def voids_of(self, run: Run) -> list[tuple[int, int]]:
+        """First and count of the numbers of a run that are void, as far as they are neighbours."""
+        rows: list[tuple[int, int]] = []
+        for number in range(run.first, run.last + 1):
+            if number in self.voids:
+                first, count = rows.pop() if rows and sum(rows[-1]) == number else (number, 0)
+                rows.append((first, count + 1))
+        return rows
 
     def register(self, sid: Address, version: int, topics: Topics, left: Entries) -> None:
         self.group.register(sid, version, topics)
@@ -207,7 +210,6 @@ class HostedTopic:
             "finished": dict(self.finished),
             "proven": dict(self.proven),
             "parked": [msgspec.to_builtins(message) for message in self.parked],
-            "leases": [[since, msgspec.to_builtins(run)] for since, run in self.leases.values()],
             "voids": list(self.voids),
         }
 
@@ -227,7 +229,4 @@ class HostedTopic:
         self.finished = dict(packed["finished"])
         self.proven = dict(packed["proven"])
         self.parked = msgspec.convert(packed["parked"], list[Collect | Install | Update])
-        self.leases = {
-            run.first: (since, run) for since, run in msgspec.convert(packed["leases"], list[tuple[Micros, Run]])
-        }
         self.voids = dict.fromkeys(packed["voids"])

@@ -29,7 +29,6 @@ from unisono.protocols.sequencer.messages import (
     Pieces,
     Run,
     Stamps,
-    Ticketed,
     Void,
 )
 from unisono.protocols.sequencer.node import TopicManager
@@ -214,17 +213,14 @@ class _Stage:
         match effect.message:
             case Payload(publisher=publisher, request=request, event=event):
                 self.events[publisher, topic, request] = event.id
-            case Ticketed(publisher=publisher, request=request, number=number, entries=entries, event=event):
-                self.events[publisher, topic, request] = event.id
-                self._note(topic, Run(number, 1, publisher, request), entries)
             case Stamps(runs=runs):
                 for run in runs:
                     self._note(topic, run, run.entries)
             case Pieces(pieces=pieces):
                 for piece in pieces:
                     self._merge(topic, piece.run, piece.settled, piece.missing)
-            case Void(run=run):
-                for number in range(run.first, run.last + 1):
+            case Void(first=first, count=count):
+                for number in range(first, first + count):
                     self.world.note("void", topic=self.world.topic_name(topic), number=number)
 
     def _merge(self, topic: Topic, run: Run, settled: tuple[Topic, ...], missing: tuple[Topic, ...] | None) -> None:
