@@ -203,6 +203,8 @@ class Stalled(Struct, frozen=True, tag=True):
 class Accepted(Struct, frozen=True, tag=True, gc=False):
     """An outcome: the event has a durable number (`ordered`), or its payload is kept as well (`stored`).
 
+    Where there are no durable numbers it was handed to the service beneath, and nothing more (`sent`).
+
     `count` consecutive requests may have it together.
     """
 

@@ -65,12 +65,14 @@ def test_opposite_orders_exit_1_and_name_the_events_and_why(run: Run, opposite: 
     assert done.returncode == 1
     assert list(report) == ["deliveries", "subscribers", "verdicts", "metrics"]
     assert (report["deliveries"], report["subscribers"]) == (4, 2)
-    assert [list(verdict) for verdict in report["verdicts"]] == [["judge", "holds", "violations", "witness"]] * 4
+    columns = ["judge", "holds", "violations", "witness", "judged"]
+    assert [list(verdict) for verdict in report["verdicts"]] == [columns] * 4
     assert report["verdicts"][0] == {
         "judge": "pairwise-order",
         "holds": False,
         "violations": 1,
         "witness": "A before B at s1 because position 1 < 2; B before A at s2 because position 1 < 2",
+        "judged": True,
     }
 
 

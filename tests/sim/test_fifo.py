@@ -45,7 +45,7 @@ def says(*topics: Topic, source: Address = P) -> list[Heard]:
     for n, topic in enumerate(topics, 1):
         broadcast, accepted = machine.handle(Publish(topic, f"{source}{n}", request=n), Micros(0))
         assert isinstance(broadcast, Broadcast)
-        assert accepted == Deliver(Accepted(n))
+        assert accepted == Deliver(Accepted(n, "sent"))
         heard.append(Heard(topic, broadcast.message))
     return heard
 

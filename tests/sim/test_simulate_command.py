@@ -60,8 +60,10 @@ def test_a_promise_kept_by_all_runs_exits_0(unisono: Run) -> None:
     )
     assert [(verdict["judge"], verdict["holds"]) for verdict in report["verdicts"]] == [
         ("fifo", True),
+        ("publisher-order", True),
         ("exactly-once", True),
         ("complete", True),
+        ("kept", True),
     ]
 
 

@@ -20,7 +20,7 @@ from unisono.spark.streams import metrics
 
 SCHEMA = (
     "subscriber STRING, event STRING, position BIGINT, topic STRING, publisher STRING, publisher_seq BIGINT, "
-    "published_us BIGINT, delivered_us BIGINT, deadline_us BIGINT, clock MAP<STRING, BIGINT>"
+    "published_us BIGINT, delivered_us BIGINT, deadline_us BIGINT, clock MAP<STRING, BIGINT>, number BIGINT"
 )
 
 
@@ -29,15 +29,19 @@ def random_trace(seed: int) -> list[Record]:
     dice = random.Random(seed)
     useless = dice.random() < 0.3
     counts: dict[str, int] = {}
+    numbers = {f"t{seed}a": 0, f"t{seed}b": 0}
     published: list[Record] = []
     for i in range(dice.randint(2, 25)):
         publisher = f"t{seed}p{dice.randrange(3)}"
         clock = {name: dice.randint(0, count) for name, count in counts.items() if dice.random() < 0.5}
         counts[publisher] = counts.get(publisher, 0) + 1
+        topic = dice.choice(list(numbers))
+        numbers[topic] += 1
         published.append(
             Record(
                 event=f"{publisher}:{counts[publisher]}",
-                topic=f"t{seed}",
+                topic=topic,
+                number=numbers[topic] if dice.random() < 0.8 else None,
                 publisher=publisher,
                 publisher_seq=counts[publisher],
                 published_us=dice.randint(0, 99) if useless else i,
@@ -56,6 +60,8 @@ def random_trace(seed: int) -> list[Record]:
         for position, event in enumerate(seen, 1):
             fields = {name: getattr(event, name) for name in event.__struct_fields__}
             delivered = (event.published_us or 0) + dice.randint(1, 30)
+            if event.number is not None and dice.random() < 0.02:
+                fields["number"] = event.number + 1
             found.append(
                 Record(
                     **fields
@@ -70,7 +76,7 @@ def random_trace(seed: int) -> list[Record]:
     return found
 
 
-def frame(spark: SparkSession, records: list[Record], columns: int = 10) -> DataFrame:
+def frame(spark: SparkSession, records: list[Record], columns: int = 11) -> DataFrame:
     names = [part.split()[0] for part in SCHEMA.replace("MAP<STRING, BIGINT>", "MAP").split(", ")]
     rows = [tuple(getattr(record, name) for name in names) for record in records]
     return spark.createDataFrame(rows, SCHEMA).select(*names[:columns])

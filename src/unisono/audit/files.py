@@ -33,6 +33,8 @@ NEEDED = {
     "timestamp": ("event", "topic", "number"),
     "subscribe": ("subscriber",),
     "unsubscribe": ("subscriber",),
+    "kept": ("event",),
+    "searched": ("topic",),
 }
 _record = msgspec.json.Decoder(Record)
 _anything = msgspec.json.Decoder()

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from unisono.audit.causal import judge_causal
 from unisono.audit.complete import judge_complete
 from unisono.audit.deadline import judge_deadline
-from unisono.audit.fifo import judge_fifo
+from unisono.audit.fifo import judge_fifo, judge_publisher_order
 from unisono.audit.free import judge_free
+from unisono.audit.kept import judge_kept
 from unisono.audit.once import judge_exactly_once
 from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
 from unisono.audit.trace import Trace
@@ -22,9 +23,11 @@ JUDGES: Mapping[str, Judge] = {
     "local-order": judge_local,
     "acyclic": judge_acyclic,
     "fifo": judge_fifo,
+    "publisher-order": judge_publisher_order,
     "causal": judge_causal,
     "exactly-once": judge_exactly_once,
     "complete": judge_complete,
+    "kept": judge_kept,
     "deadline": judge_deadline,
     "free": judge_free,
 }

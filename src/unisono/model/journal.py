@@ -15,7 +15,7 @@ HEADER_KEY = "unisono.journal"
 
 Kind = Literal[
     "publish",  # a publisher handed an event to its client
-    "outcome",  # the client told the publisher: note is accepted, refused or unknown
+    "outcome",  # the client told the publisher: note is accepted ordered, accepted stored, refused or unknown
     "timestamp",  # a number was issued to an event (number)
     "send",  # a message left `who` for `peer`
     "arrive",  # a message or payload reached `who`
@@ -33,6 +33,8 @@ Kind = Literal[
     "restart",  # it came back
     "fault",  # the world did something to the network; note says what
     "move",  # a topic changed its home to peer
+    "kept",  # a reader found the event in the archive, or in the broker that retains it
+    "searched",  # a reader went through everything that is kept of topic: what it did not find is not there
     "end",  # the run reached quiescence: nothing is under way any more
 ]
 KINDS: tuple[str, ...] = get_args(Kind)

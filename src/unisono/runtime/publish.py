@@ -252,7 +252,7 @@ class Outbox:
         self._let_in(lane)
         event_id = self._ids.pop(outcome.request, None)
         if event_id is not None:
-            word = type(outcome).__name__.lower()
+            word = f"accepted {outcome.strength}" if isinstance(outcome, Accepted) else type(outcome).__name__.lower()
             self._session.note(Record("outcome", self._session.now(), who=self._address, event=event_id, note=word))
         _tell(asker, outcome)
         self._let_go()

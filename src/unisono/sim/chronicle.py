@@ -31,7 +31,7 @@ def write_notice(host: "Host", item: Any) -> None:
     """Writes the record of one delivered item; what is no notice leaves none."""
     world, me = host.world, host.name
     match item:
-        case Heard(message=Event() as event, number=number, late=late):
+        case Heard(topic=topic, message=Event() as event, number=number, late=late):
             host.position += 1
             name = event.id
             # A deadline runs from the moment the subscriber first knew of the event.
@@ -42,7 +42,7 @@ def write_notice(host: "Host", item: Any) -> None:
                 subscriber=me,
                 event=name,
                 position=host.position,
-                topic=event.topic,
+                topic=world.topic_name(topic) if number else event.topic,  # a number is that of a cell
                 number=number or None,
                 publisher=event.publisher,
                 publisher_seq=event.sequence,
@@ -76,8 +76,8 @@ def write_notice(host: "Host", item: Any) -> None:
             world.note("gap", me, subscriber=me, topic=where, number=first, last_number=last, note=reason)
         case Stalled(topic=topic, reason=reason):
             world.note("stalled", me, subscriber=me, topic=world.topic_name(topic), note=reason)
-        case Accepted(request=request):
-            world.note("outcome", me, event=f"{me}:{request}", note="accepted")
+        case Accepted(request=request, strength=strength):
+            world.note("outcome", me, event=f"{me}:{request}", note=f"accepted {strength}")
         case Refused(request=request):
             world.note("outcome", me, event=f"{me}:{request}", note="refused")
         case Unknown(request=request):

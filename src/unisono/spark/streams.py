@@ -74,15 +74,24 @@ class Known(NamedTuple):
 
 def fifo(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Notifications that came after a later event of the same publisher."""
+    return _overtaken("fifo", known or Known.of(journal), "publisher")
+
+
+def publisher_order(journal: DataFrame, known: Known | None = None) -> DataFrame:
+    """Notifications that came after a later event of the same publisher on the same topic."""
+    return _overtaken("publisher-order", known or Known.of(journal), "publisher", "topic")
+
+
+def _overtaken(judge: str, known: Known, *line: str) -> DataFrame:
+    """Within a stream events with the same `line` are compared; those that lack part of it are in none."""
     earlier = (
-        Window.partitionBy("subscriber", "publisher")
+        Window.partitionBy("subscriber", *line)
         .orderBy("position")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     )
     latest = F.max(F.struct("publisher_seq", "event", "position")).over(earlier)
     broken = (
-        (known or Known.of(journal))
-        .streams.where("publisher IS NOT NULL AND publisher_seq IS NOT NULL")
+        known.streams.where(" AND ".join(f"{column} IS NOT NULL" for column in (*line, "publisher_seq")))
         .withColumn("latest", latest)
         .where("latest.publisher_seq > publisher_seq")
     )
@@ -98,7 +107,7 @@ def fifo(journal: DataFrame, known: Known | None = None) -> DataFrame:
         "latest.position",
         "position",
     )
-    return summed("fifo", broken, F.lit(1), witness)
+    return summed(judge, broken, F.lit(1), witness)
 
 
 def exactly_once(journal: DataFrame, known: Known | None = None) -> DataFrame:
@@ -200,12 +209,38 @@ def complete(journal: DataFrame, known: Known | None = None) -> DataFrame:
     return summed("complete", holes, F.col("missing"), witness)
 
 
+def kept(journal: DataFrame, known: Known | None = None) -> DataFrame:
+    """Numbers of a topic that name several events, and events with several numbers there: each beyond the first."""
+    told = notifications(journal).where("topic IS NOT NULL AND number IS NOT NULL").select("topic", "number", "event")
+    names = told.groupBy("topic", "number").agg(F.array_sort(F.collect_set("event")).alias("found"))
+    numbers = told.groupBy("topic", "event").agg(F.array_sort(F.collect_set("number")).alias("found"))
+    several = [
+        names.select(
+            (F.size("found") - 1).alias("surplus"),
+            F.format_string("number %d of %s names %s and %s", "number", "topic", _nth(0), _nth(1)).alias("witness"),
+        ),
+        numbers.select(
+            (F.size("found") - 1).alias("surplus"),
+            F.format_string("%s has several numbers on %s: %d and %d", "event", "topic", _nth(0), _nth(1)).alias(
+                "witness"
+            ),
+        ),
+    ]
+    return summed("kept", several[0].unionAll(several[1]).where("surplus > 0"), F.col("surplus"), F.col("witness"))
+
+
+def _nth(place: int) -> Column:
+    return F.get("found", F.lit(place))
+
+
 JUDGES: Mapping[str, tuple[Callable[[DataFrame, Known | None], DataFrame], tuple[tuple[str, ...], ...]]] = {
     # name: the judge, and the columns it needs (any one of the sets)
     "fifo": (fifo, (("publisher", "publisher_seq"),)),
+    "publisher-order": (publisher_order, (("topic", "publisher", "publisher_seq"),)),
     "causal": (causal, (("publisher", "publisher_seq", "clock"),)),
     "exactly-once": (exactly_once, ((),)),
     "complete": (complete, (("topic", "number"), ("topic", "publisher", "publisher_seq"))),
+    "kept": (kept, (("topic", "number"),)),
     "deadline": (deadline, (("delivered_us", "deadline_us"),)),
 }
 

@@ -161,7 +161,7 @@ class Takeovers(Run):
         stored: dict[str, None] = {}
         heard: dict[str, dict[str, None]] = {}
         for record in self._records():
-            if record.kind == "outcome" and record.note == "accepted" and record.event is not None:
+            if record.kind == "outcome" and record.note == "accepted stored" and record.event is not None:
                 stored[record.event] = None
             elif record.kind in ("deliver", "tag") and record.event is not None and record.subscriber is not None:
                 heard.setdefault(record.subscriber, {})[record.event] = None

@@ -29,7 +29,7 @@ from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 TOPICS = ("trades", "quotes")
 NODES = ("hub", "east", "west")
-JUDGES = ("pairwise-order", "acyclic", "exactly-once", "complete")
+JUDGES = ("pairwise-order", "acyclic", "publisher-order", "exactly-once", "complete", "kept")
 VICTIMS = (*NODES, "nats", "subscriber", "publisher", "pause", "disk")
 AWAY = "published while this subscription was away"
 PATIENCE_S = 240.0
@@ -102,7 +102,7 @@ class Run:
         if self.plan.broker != "jetstream":
             return []
         records = self._records()
-        accepted = {r.event: None for r in records if r.kind == "outcome" and r.note == "accepted"}
+        accepted = {r.event: None for r in records if r.kind == "outcome" and r.note == "accepted stored"}
         published = {r.event: r.at_us for r in records if r.kind == "publish" and r.event in accepted}
         numbers = {(r.topic, r.number): r.event for r in records if r.kind == "timestamp"}
         since = {(r.subscriber, r.topic): r.at_us for r in records if r.kind == "subscribe"}
@@ -291,13 +291,13 @@ class Run:
 
     def journal(self) -> Journal:
         """All journals as one, in the order of time, ended by `end`."""
-        seen: dict[tuple[str | None, int | None], None] = {}
+        seen: dict[tuple[str | None, int | None, str | None], None] = {}
         unique: list[Record] = []
         for record in sorted(self._records(), key=lambda record: record.at_us):
             if record.kind == "timestamp":  # a home repeats its stamps after a restart
-                if (record.topic, record.number) in seen:
+                if (record.topic, record.number, record.event) in seen:
                     continue
-                seen[record.topic, record.number] = None
+                seen[record.topic, record.number, record.event] = None
             unique.append(record)
         end = unique[-1].at_us if unique else 0
         return Journal(Header(promises=JUDGES), [*unique, Record("end", end)])

@@ -104,7 +104,7 @@ class FifoMachine:
                 self._issued += 1
                 numbered = Numbered(self._me, self._issued, dict(self._last), inner)
                 self._last[topic] = self._issued
-                return [Broadcast(topic, numbered, control), Deliver(Accepted(request))]
+                return [Broadcast(topic, numbered, control), Deliver(Accepted(request, "sent"))]
             case Heard():
                 return self._hear(message, now)
             case Fired(key=key):

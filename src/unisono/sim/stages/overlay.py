@@ -8,12 +8,11 @@ of a crashed broker are cut off. Brokers come from the deployment; without any, 
 from functools import partial
 from typing import Any
 
-from unisono.machine import Effect, Machine, Publish
+from unisono.machine import Machine
 from unisono.model.deployment import NodeSpec
-from unisono.model.event import Event
+from unisono.model.event import Scalar
 from unisono.model.ids import Address
-from unisono.model.predicate import EVERY_EVENT, Filter, parse
-from unisono.model.time import Micros
+from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.config import BrokerConfig
@@ -42,20 +41,9 @@ class Options(Spec, frozen=True):
     """Orphans dial some broker of another part after this; without, they stay alone."""
 
 
-class _Valued:
-    """A client whose events have a value for filters to look at."""
-
-    def __init__(self, inside: Connections) -> None:
-        self.inside = inside
-
-    def handle(self, message: Any, now: Micros) -> list[Effect]:
-        match message:
-            case Publish(topic=topic, message=Event() as event, request=request) if not event.attributes:
-                valued = {"x": (7 * event.sequence + len(event.topic)) % _VALUES}
-                again = Event(event.publisher, event.sequence, event.topic, event.payload, valued, event.born_at)  # type: ignore[arg-type]
-                return self.inside.handle(Publish(topic, again, request), now)
-            case _:
-                return self.inside.handle(message, now)
+def _values(topic: str, sequence: int) -> dict[str, Scalar]:
+    """What events carry for filters to look at."""
+    return {"x": (7 * sequence + len(topic)) % _VALUES}
 
 
 def build(world: World, scenario: Scenario) -> Operations:
@@ -85,10 +73,13 @@ class _Stage:
         for i, client in enumerate(scenario.clients):
             broker = self.brokers[i % len(self.brokers)] if i < len(self.brokers) else self.dice.choice(self.brokers)
             where = self._where() if self.options.content else EVERY_EVENT
-            world.add(
+            host = world.add(
                 client.name, partial(self._client, client.name, broker, where), region=client.region,
                 service=scenario.service,
             )  # fmt: skip
+            host.attributes_of = _values
+            if self.options.content:
+                host.where = to_text(where)
             self._connect(client.name, broker, None)
         if self.options.cuts_per_s:
             world.at(scenario.workload.begin, self._cut_some)
@@ -101,7 +92,7 @@ class _Stage:
 
     def _client(self, address: str, broker: str, where: Filter, name: str) -> Machine:
         inside = OverlayClient(Address(address), Address(broker), self.world.topic_name, where)
-        return _Valued(Connections(inside, Address(address)))
+        return Connections(inside, Address(address))
 
     def _is_running(self) -> bool:
         workload = self.scenario.workload
