@@ -1,6 +1,7 @@
 """A TCP proxy that delays the bytes of every connection by a fixed time each way: a wide area network for one machine.
 
-Bytes keep their order and nothing is lost. What waits is bounded: a full direction stops reading from its sender.
+Bytes keep their order and nothing is lost. What waits is bounded: a full direction stops reading from its sender. A
+direction can be held: nothing passes, and nobody is told, as when a route is gone and TCP still tries.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ class DelayProxy:
         self.target: tuple[str, int] | None = None
         self.port = 0
         self.sides: dict[_Side, None] = {}
+        self.holds_requests = self.holds_answers = False
         self._server: asyncio.Server | None = None
 
     async def start(self, target: tuple[str, int] | None = None, port: int = 0) -> int:
@@ -45,6 +47,14 @@ class DelayProxy:
         for side in list(self.sides):
             side.abort()
 
+    def hold(self, requests: bool, answers: bool) -> None:
+        """From now on what those who dial send (`requests`), or what they are sent, waits here until it is let go."""
+        self.holds_requests, self.holds_answers = requests, answers
+        for side in list(self.sides):
+            side.move()
+            if side.other is not None:
+                side.other.move()  # it may be gone, and its last bytes still be here
+
 
 class _Side(asyncio.Protocol):
     """One end of a proxied connection: what it receives leaves, later, at its `other` end."""
@@ -52,7 +62,8 @@ class _Side(asyncio.Protocol):
     def __init__(self, proxy: DelayProxy, other: "_Side | None") -> None:
         self._proxy = proxy
         self._loop = asyncio.get_running_loop()
-        self._other = other
+        self.other = other
+        self._dials = other is None
         self._transport: asyncio.Transport | None = None
         self._lane: deque[tuple[float, bytes | None]] = deque()  # due, bytes; b"" is the end of file, None a lost line
         self._eof_came = self._eof_sent = False
@@ -64,11 +75,11 @@ class _Side(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._proxy.sides[self] = None
-        if self._other is None:
+        if self.other is None:
             self._dialing = self._loop.create_task(self._dial())
         else:
-            self._other._other = self
-            self._other._move()
+            self.other.other = self
+            self.other.move()
 
     async def _dial(self) -> None:
         target = self._proxy.target
@@ -95,14 +106,14 @@ class _Side(asyncio.Protocol):
         self._put(None)
 
     def pause_writing(self) -> None:
-        if self._other is not None:
-            self._other._other_is_full = True
-            self._other._throttle()
+        if self.other is not None:
+            self.other._other_is_full = True
+            self.other._throttle()
 
     def resume_writing(self) -> None:
-        if self._other is not None:
-            self._other._other_is_full = False
-            self._other._move()
+        if self.other is not None:
+            self.other._other_is_full = False
+            self.other.move()
 
     def _finish_writing(self) -> None:
         assert self._transport is not None
@@ -121,16 +132,18 @@ class _Side(asyncio.Protocol):
     def _put(self, data: bytes | None) -> None:
         self._lane.append((self._loop.time() + self._proxy.delay_us / 1e6, data))
         if self._timer is None:
-            self._timer = self._loop.call_at(self._lane[0][0], self._move)
+            self._timer = self._loop.call_at(self._lane[0][0], self.move)
 
-    def _move(self) -> None:
+    def move(self) -> None:
         """Writes what is due."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        other = self._other
+        other = self.other
         if other is None or other._transport is None:
             return  # still dialing; the far side moves us when it is there
+        if self._proxy.holds_requests if self._dials else self._proxy.holds_answers:
+            return  # who lets go moves us
         now = self._loop.time()
         while self._lane and self._lane[0][0] <= now and not self._other_is_full:
             data = self._lane.popleft()[1]
@@ -146,7 +159,7 @@ class _Side(asyncio.Protocol):
                 other._finish_writing()
         self._throttle()
         if self._lane and not self._other_is_full:
-            self._timer = self._loop.call_at(self._lane[0][0], self._move)
+            self._timer = self._loop.call_at(self._lane[0][0], self.move)
 
     def _throttle(self) -> None:
         full = self.waiting_bytes > self._proxy.waiting_bytes_max

@@ -6,6 +6,7 @@ was hit comes back and waits. The judges read all journals, and the numbers are 
 """
 
 import asyncio
+import random
 import signal
 import subprocess
 import time
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tests.runtime.crash.harness import PATIENCE_S, TOPICS, Plan, Run
+from tests.runtime.crash.harness import TOPICS, Plan, Run
+from tests.runtime.crash.verdicts import judge
 from tests.runtime.test_cluster import free_ports
-from unisono.audit import Trace, Verdict, judge_trace
 from unisono.model.deployment import BrokerSpec, Deployment, LogSpec, NodeSpec, TopicSpec, dump_deployment
 from unisono.model.time import Micros
 from unisono.runtime.nats_server import NatsCluster, NatsServerConfig
@@ -23,6 +24,20 @@ from unisono.runtime.nats_server import NatsCluster, NatsServerConfig
 SILENCE_S = 1.5
 """After this much of it a standby takes over."""
 TWINS = ("east", "east-standby")
+PATIENCE_S = 240.0
+"""How long a run may take beside its faults, on a machine that has other things to do."""
+
+
+class Trial(Struct, frozen=True):
+    """What one run does; everything else is drawn from the seed."""
+
+    seed: int
+    faults: int
+    victims: tuple[str, ...]
+    interval_us: int
+    pause_s: tuple[float, float]
+    in_turn: bool = False
+    """The victims are taken one after the other instead of drawn."""
 
 
 class Found(Struct):
@@ -40,38 +55,41 @@ class Found(Struct):
 class Takeovers(Run):
     """One run with takeovers."""
 
-    def __init__(self, directory: Path, plan: Plan, in_turn: bool = False) -> None:
-        """`in_turn` takes the plan's victims one after the other instead of drawing them."""
-        super().__init__(directory, plan)
-        self.in_turn = in_turn
+    def __init__(self, directory: Path, trial: Trial) -> None:
+        super().__init__(directory, Plan(trial.seed, broker="jetstream", interval_us=trial.interval_us))
+        self.trial, self.dice = trial, random.Random(trial.seed)
         self.cluster = NatsCluster(directory / "nats", 3, Micros(0), NatsServerConfig(jetstream=True))
+        self.servers = self.cluster.servers
         self.found = Found(without_order_s=[])
         self._faults_at: list[int] = []
 
-    async def play(self) -> list[Verdict]:
+    async def play(self) -> list[str]:
+        """Everything, from the first process to what is wrong."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        await self.cluster.start()
-        self.file.write_text(dump_deployment(self._deployment()))
+        assert self.cluster is not None
         try:
-            for name in ("hub", "east"):
-                self.start_node(name)
-            async with asyncio.timeout(PATIENCE_S + self.plan.faults * (self.plan.pause_s[1] + PATIENCE_S / 4)):
+            await self.cluster.start()
+            self.file.write_text(dump_deployment(self._deployment()))
+            async with asyncio.timeout(PATIENCE_S + self.trial.faults * (self.trial.pause_s[1] + PATIENCE_S / 4)):
+                for name in ("hub", "east"):
+                    self.start_node(name)
                 await self._active()
                 self.start_node("east-standby")
                 await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
                 await asyncio.gather(*(self.start_publisher(number) for number in (1, 2)))
                 while not all(self._has_published(number) for number in (1, 2)):
                     await asyncio.sleep(0.05)
-                for _ in range(self.plan.faults):
+                for _ in range(self.trial.faults):
                     await asyncio.sleep(self.dice.uniform(0.2, 0.6))
                     await self.fault()
-                await asyncio.gather(*(self.end_publisher(number) for number in (1, 2)))
-                await self.quiet()
+                await self.finish()
         finally:
-            self.stop()
-            await self.cluster.stop()
+            await self.stop()
         self._count()
-        return judge_trace(Trace(self.journal()))
+        return [*self.problems, *judge(self, [])]
+
+    def path(self, party: str) -> Path:
+        return self.file  # there are no proxies here
 
     def _deployment(self) -> Deployment:
         hub, east, standby = free_ports(3)
@@ -90,23 +108,22 @@ class Takeovers(Run):
                 ),
             ),
             topics=(TopicSpec("trades", "east"), TopicSpec("quotes", "hub")),
-            broker=BrokerSpec("jetstream", tuple(server.url for server in self.cluster.servers)),
+            broker=BrokerSpec("jetstream", tuple(server.url for server in self.servers)),
             log=LogSpec(patience_s=SILENCE_S),
         )
 
-    def start_node(self, name: str) -> subprocess.Popen[bytes]:
-        main = "from unisono.cli.main import main; main()"
+    def start_node(self, name: str, *options: str, as_file: Path | None = None) -> subprocess.Popen[bytes]:
         node, _, standby = name.partition("-")
-        options = ("--standby",) if standby else ()
-        (self.directory / f"{name}.log").unlink(missing_ok=True)
-        return self._start(name, "-c", main, "node", str(self.file), node, "--journal", "all", "--verbose", *options)
+        more = ("--standby",) if standby else ()
+        command = ("-m", "tests.runtime.crash.prepared", "node", str(self.file), node, "--journal", "all", "--verbose")
+        return self.start(name, *command, *more)
 
     def _has_published(self, number: int) -> bool:
-        return any(b'"publish"' in path.read_bytes() for path in (self.journals / f"p{number}").glob("*.jsonl"))
+        return any(record.kind == "publish" for record in self.journals.of(self.process(f"publisher-{number}")))
 
     def _listens(self, name: str) -> bool:
-        process, log = self.processes.get(name), self.directory / f"{name}.log"
-        return process is not None and process.poll() is None and "listens on port" in log.read_text()
+        process = self.processes.get(name)
+        return process is not None and process.poll() is None and "listens on port" in self.said(name)
 
     async def _active(self, names: tuple[str, ...] = TWINS) -> str:
         """Which of the two works: the one that lives and listens."""
@@ -117,23 +134,22 @@ class Takeovers(Run):
             await asyncio.sleep(0.05)
 
     async def fault(self) -> None:
-        victims, hit = self.plan.victims, await self._active()
-        victim = victims[self.found.takeovers % len(victims)] if self.in_turn else self.dice.choice(victims)
+        victims, hit = self.trial.victims, await self._active()
+        victim = victims[self.found.takeovers % len(victims)] if self.trial.in_turn else self.dice.choice(victims)
         other = TWINS[1 - TWINS.index(hit)]
         self.story.append(f"{victim} {hit}")
         self._faults_at.append(time.time_ns() // 1000)
         process = self.processes[hit]
         server = None
         if victim == "nats":
-            server = self.dice.choice(self.cluster.servers)
+            server = self.dice.choice(self.servers)
             server.kill()
         if victim == "pause":
             process.send_signal(signal.SIGSTOP)
-            await asyncio.gather(self._active((other,)), asyncio.sleep(self.dice.uniform(*self.plan.pause_s)))
+            await asyncio.gather(self._active((other,)), asyncio.sleep(self.dice.uniform(*self.trial.pause_s)))
             process.send_signal(signal.SIGCONT)
             # It wakes, finds that the log is not its own any more, and goes by itself.
-            code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
-            assert code != 0
+            assert await self.until_ended(process) != 0
         else:
             process.kill()
             process.wait()
@@ -141,18 +157,8 @@ class Takeovers(Run):
         self.found.takeovers += 1
         if server is not None:
             await server.start()
-        if process.stdout is not None:
-            process.stdout.close()
+        self.kill(hit)  # it has ended; its pipes have not
         self.start_node(hit)
-
-    def stop(self) -> None:
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
 
     def _count(self) -> None:
         numbers: dict[tuple[str | None, int | None], str | None] = {}
@@ -160,7 +166,7 @@ class Takeovers(Run):
         stamped: list[int] = []
         stored: dict[str, None] = {}
         heard: dict[str, dict[str, None]] = {}
-        for record in self._records():
+        for record in self.journals.records():
             if record.kind == "outcome" and record.note == "accepted stored" and record.event is not None:
                 stored[record.event] = None
             elif record.kind in ("deliver", "tag") and record.event is not None and record.subscriber is not None:

@@ -1,63 +1,54 @@
-"""Crash tests: real processes under load, killed and paused at random moments, judged by their journals.
+"""Crash tests: real processes under load, in trouble at random moments, judged by their journals.
 
-A run starts a NATS server, three sequencer nodes in a star, two subscribers of both topics and two publishers; then
-faults drawn from the seed: kill -9 and restart of a node, of the NATS server or of a client, a pause of any of them, or
-a disk that is full under a node's log. The publishers go on until the last fault is over. When everything is quiet, all
-journals become one, and the judges read it. On a broker that keeps payloads no gap is excused.
+A run has a broker (one NATS server, with or without JetStream, or a cluster of two, 20 ms apart), three sequencer nodes
+in a star, two subscribers of both topics and two publishers, each a process of its own; whatever one of them dials, it
+reaches by a proxy. Faults come from the menu (`menu`). The publishers go on until the last fault is over and healed.
+When everything is quiet, all journals become one, and the judges read it (`verdicts`).
 """
 
 import asyncio
 import os
-import random
-import resource
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import unisono
+from tests.runtime.crash.disks import Disks
+from tests.runtime.crash.journals import Journals
+from tests.runtime.crash.network import Network
+from tests.runtime.crash.prepared import LEASE_VARIABLE
 from tests.runtime.test_cluster import free_ports
-from unisono.audit import Trace, Verdict, judge_trace
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, TopicSpec, dump_deployment
-from unisono.model.journal import Header, Journal, Record
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, TopicSpec, dump_deployment
+from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 TOPICS = ("trades", "quotes")
 NODES = ("hub", "east", "west")
-JUDGES = ("pairwise-order", "acyclic", "publisher-order", "exactly-once", "complete", "kept")
-VICTIMS = (*NODES, "nats", "subscriber", "publisher", "pause", "disk")
-AWAY = "published while this subscription was away"
-PATIENCE_S = 240.0
-"""How long a run may take beside its faults, on a machine that has other things to do."""
+BOUND_S = 100.0
+"""How long a run may take beside its pauses, on a machine that has other things to do. Who takes longer hangs."""
+AWAY_S = (0.2, 2.0)
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 class Plan(Struct, frozen=True):
     """What one run does; everything else is drawn from the seed."""
 
     seed: int
-    faults: int = 3
-    victims: tuple[str, ...] = VICTIMS
-    broker: Literal["nats", "jetstream"] = "nats"
+    faults: tuple[str, ...] = ()
+    """Names from the menu."""
+    broker: Literal["nats", "jetstream", "cluster"] = "nats"
     interval_us: int = 10_000
     """Between two events of a publisher."""
-    away_s: tuple[float, float] = (0.2, 3.0)
-    """How long what was killed stays away."""
-    pause_s: tuple[float, float] = (1.0, 30.0)
-    """How long a paused process stands still; short pauses are as frequent as long ones."""
-
-
-def drawn_plan(seed: int) -> Plan:
-    """One run of the campaign: half are on a broker that keeps payloads, and one in ten has long pauses only."""
-    broker: Literal["nats", "jetstream"] = "jetstream" if seed % 2 else "nats"
-    if seed % 10 == 9:
-        broker = "jetstream" if seed % 20 == 9 else "nats"
-        return Plan(seed, faults=2, victims=("pause",), broker=broker, pause_s=(29.0, 30.0))
-    return Plan(seed, faults=4, broker=broker)
+    away_s: tuple[float, float] = AWAY_S
+    """How long what was killed or cut stays away; short spans are as frequent as long ones. Pauses take twice that."""
+    lease_s: float | None = None
+    """Clients are forgotten after so long; None leaves it at ten minutes."""
 
 
 class Run:
@@ -65,239 +56,299 @@ class Run:
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self.directory, self.plan = directory, plan
-        self.dice = random.Random(plan.seed)
         self.story: list[str] = []
-        self.journals = directory / "journals"
-        self.nats = NatsServer(
-            directory / "nats", NatsServerConfig(jetstream=plan.broker == "jetstream", jetstream_sync="2m")
-        )
+        self.problems: list[str] = []
+        self.phase = "start"
+        self.journals = Journals(directory)
+        self.network = Network()
+        self.disks = Disks()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.crashed: dict[str, None] = {}
-        self.file = directory / "deployment.toml"
-        self._clients = 0
+        self.emptied: dict[str, None] = {}
+        """Topics of which the broker has lost what it had kept."""
+        self.nodes = list(NODES)
+        self.file = directory / "lead.toml"
+        """The deployment as the harness sees it, past all proxies."""
+        self._ports: dict[str, int] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._starts: dict[str, int] = {}
+        self._said: dict[str, int] = {}  # node -> where in its log it was started last
+        self._stamps: dict[str, Path] = {}
+        config = NatsServerConfig(jetstream=plan.broker == "jetstream", jetstream_sync="2m")
+        self.cluster = NatsCluster(directory / "nats", config=config) if plan.broker == "cluster" else None
+        self.servers = self.cluster.servers if self.cluster else [NatsServer(directory / "nats", config)]
 
-    async def play(self) -> list[Verdict]:
-        """Everything, from the first process to the verdicts."""
+    # life
+
+    async def begin(self, publishers: int = 2) -> None:
+        """Returns when everything runs."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        await self.nats.start()
-        self.file.write_text(dump_deployment(self.deployment()))
-        try:
+        if "full-disk" in self.plan.faults:
             for name in NODES:
-                self.start_node(name)
-            async with asyncio.timeout(PATIENCE_S + self.plan.faults * self.plan.pause_s[1]):
-                await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
-                await asyncio.gather(*(self.start_publisher(number) for number in (1, 2)))
-                for _ in range(self.plan.faults):
-                    await asyncio.sleep(self.dice.uniform(0.05, 0.6))
-                    await self.fault()
-                await asyncio.gather(*(self.end_publisher(number) for number in (1, 2)))
-                await self.quiet()
-        finally:
-            self.stop()
-        return judge_trace(Trace(self.journal()))
+                self.disks.mount(self.data(name))
+        if self.cluster is not None:
+            await self.cluster.start()
+        else:
+            await self.servers[0].start()
+        self._ports.update(zip(NODES, free_ports(len(NODES))))
+        await self.write_files()
+        for name in NODES:
+            self.start_node(name)
+        await asyncio.gather(*(self.start_subscriber(number) for number in (1, 2)))
+        await asyncio.gather(*(self.start_publisher(number + 1) for number in range(publishers)))
 
-    def broken_promises(self) -> list[str]:
-        """Events accepted as `stored` that a subscriber, subscribed before they were published and living to the end,
-        was told it will not get."""
-        if self.plan.broker != "jetstream":
-            return []
-        records = self._records()
-        accepted = {r.event: None for r in records if r.kind == "outcome" and r.note == "accepted stored"}
-        published = {r.event: r.at_us for r in records if r.kind == "publish" and r.event in accepted}
-        numbers = {(r.topic, r.number): r.event for r in records if r.kind == "timestamp"}
-        since = {(r.subscriber, r.topic): r.at_us for r in records if r.kind == "subscribe"}
-        broken = []
-        for gap in records:
-            if gap.kind != "gap" or self._is_dead(gap.subscriber) or gap.note == AWAY:
-                continue
-            for number in range(gap.number or 0, (gap.last_number or gap.number or 0) + 1):
-                event = numbers.get((gap.topic, number))
-                if published.get(event, 0) > since[gap.subscriber, gap.topic]:
-                    broken.append(f"{event} is stored, and {gap.subscriber} was told: {gap.note}")
-        return broken
+    async def finish(self) -> None:
+        """The publishers end, everybody is told everything, and what still runs stops when it is asked to."""
+        self.phase = "the publishers drain"
+        clients = [name for name in self.processes if name.startswith(("publisher", "churner"))]
+        await asyncio.gather(*(self.end(name) for name in clients))
+        self.phase = "subscribers are told what is left"
+        await self.quiet()
 
-    def deployment(self) -> Deployment:
-        hub, east, west = free_ports(3)
-        return Deployment(
-            1,
-            "crash",
-            nodes=(
-                NodeSpec("hub", listen=f"127.0.0.1:{hub}", data="data"),
-                NodeSpec("east", listen=f"127.0.0.1:{east}", parent="hub", data="data"),
-                NodeSpec("west", listen=f"127.0.0.1:{west}", parent="hub", data="data"),
-            ),
-            topics=(TopicSpec("trades", "east"), TopicSpec("quotes", "west")),
-            broker=BrokerSpec(self.plan.broker, (self.nats.url,)),
-        )
+    async def end_all(self) -> None:
+        """Asks who is left to stop; nobody may refuse."""
+        self.phase = "everybody stops"
+        await asyncio.gather(*(self.end(name) for name in self.processes if name.startswith("subscriber")))
+        await asyncio.gather(*(self.end(name) for name in self.nodes))
 
-    # processes
-
-    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        log = (self.directory / f"{name}.log").open("ab")
-        environment = {**os.environ, "PYTHONPATH": PATHS}
-        process = subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
-        )
-        log.close()
-        self.processes[name] = process
-        return process
-
-    def start_node(self, name: str) -> subprocess.Popen[bytes]:
-        main = "from unisono.cli.main import main; main()"
-        return self._start(name, "-c", main, "node", str(self.file), name, "--journal", "all", "--verbose")
-
-    async def start_publisher(self, number: int) -> None:
-        worker = ("publish", str(self.file), str(self.journals / f"p{number}"), str(self.plan.interval_us))
-        await self._start_worker(f"publisher-{number}", *worker, *TOPICS)
-
-    async def start_subscriber(self, number: int) -> None:
-        reliability = "reliable" if self.plan.broker == "jetstream" else "best-effort"
-        worker = ("subscribe", str(self.file), str(self.journals / f"s{number}"), f"s{number}", reliability)
-        await self._start_worker(f"subscriber-{number}", *worker, *TOPICS)
-
-    async def _start_worker(self, name: str, *arguments: str) -> None:
-        process = self._start(name, "-m", "tests.runtime.crash.worker", *arguments)
-        assert process.stdout is not None
-        line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
-        assert line == b"ready\n", f"{name} did not start: see {self.directory}"
-
-    async def end_publisher(self, number: int) -> None:
-        """Stops publishing and waits until everything has its outcome."""
-        process = self.processes[f"publisher-{number}"]
-        process.terminate()
-        code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
-        assert code == 0, f"a publisher ended with {code}: see {self.directory}"
-
-    def stop(self) -> None:
+    async def stop(self) -> None:
+        """Whatever still runs does not any more."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        self.nats.resume()
-        self.nats.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        for server in self.servers:
+            server.resume()
+            server.kill()
+        if self.cluster is not None:
+            for proxy in self.cluster.proxies:
+                await proxy.stop()
+        await self.network.stop()
+        self.disks.unmount()
 
-    # faults
+    # who knows what of the deployment
 
-    async def fault(self) -> None:
-        victim = self.dice.choice(self.plan.victims)
-        away = self.dice.uniform(*self.plan.away_s)
-        number = self.dice.choice((1, 2))
-        if victim == "pause":
-            await self._pause(number)
-            return
-        self.story.append(f"{victim} {away:.2f} s")
-        if victim == "nats":
-            self.nats.kill()
-            await asyncio.sleep(away)
-            await self.nats.start()
-        elif victim == "subscriber":
-            self.kill(f"subscriber-{number}")
-            self._mark_crashed(number)
-            await asyncio.sleep(away)
-            await self.start_subscriber(number)
-        elif victim == "publisher":
-            self.kill(f"publisher-{number}")
-            await asyncio.sleep(away)
-            await self.start_publisher(number)
-        elif victim == "disk":
-            await self._fill_disk(self.dice.choice(NODES), away)
-        else:
-            self.kill(victim)
-            await asyncio.sleep(away)
-            self.start_node(victim)
+    async def write_files(self) -> None:
+        """A file for every party: what it dials, it dials through its own proxies."""
+        self.file.write_text(dump_deployment(self._deployment()))
+        for party in (*self.nodes, "publisher-1", "publisher-2", "subscriber-1", "subscriber-2", "churner"):
+            self.path(party).write_text(dump_deployment(await self._seen_by(party)))
 
-    async def _pause(self, number: int) -> None:
-        low, high = self.plan.pause_s
-        span = low * (high / low) ** self.dice.random()
-        name = self.dice.choice((*NODES, "nats", f"subscriber-{number}", f"publisher-{number}"))
-        self.story.append(f"pause {name} {span:.2f} s")
-        pid = self.nats.pid if name == "nats" else self.processes[name].pid
-        os.kill(pid, signal.SIGSTOP)
-        await asyncio.sleep(span)
-        os.kill(pid, signal.SIGCONT)
+    def data(self, node: str) -> Path:
+        return self.directory / "data" / node
 
-    async def _fill_disk(self, name: str, away: float) -> None:
-        """The node may write a few more kilobytes, and stops by itself when they are used up. The limit is one for all
-        its files, so it begins a new journal, lest that be full before its log is."""
-        self.kill(name)
-        size = max(path.stat().st_size for path in (self.directory / "data" / name).iterdir())
-        journal = self.directory / "data" / "journal" / f"{name}.jsonl"
-        journal.rename(journal.with_name(f"{name}-{len(self.story)}.jsonl"))
-        node = self.start_node(name)
-        room = size + self.dice.randrange(1 << 12, 1 << 14)
-        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (room, room))
-        code = await asyncio.get_running_loop().run_in_executor(None, node.wait)
-        assert code == 2, f"{name} ended with {code} on a full disk: see {self.directory}"
-        await asyncio.sleep(away)
-        self.start_node(name)
+    def port(self, node: str) -> int:
+        return self._ports[node]
+
+    def path(self, party: str) -> Path:
+        return self.directory / f"{party}.toml"
+
+    def _deployment(self) -> Deployment:
+        parent = {name: "hub" for name in self.nodes if name != "hub"}
+        regions = ("near", "far") if self.cluster is not None else ("local",)
+        nodes = [
+            NodeSpec(
+                name,
+                region=regions[index % len(regions)],
+                listen=f"127.0.0.1:{self._ports[name]}",
+                parent=parent.get(name),
+                data=str(self.directory / "data"),
+            )
+            for index, name in enumerate(self.nodes)
+        ]
+        return Deployment(
+            1,
+            "crash",
+            regions=tuple(Region(name) for name in regions) if self.cluster is not None else (),
+            round_trip_ms={"near far": 40.0} if self.cluster is not None else {},
+            nodes=tuple(nodes),
+            topics=(TopicSpec("trades", "east"), TopicSpec("quotes", "west")),
+            broker=BrokerSpec(
+                "jetstream" if self.plan.broker == "jetstream" else "nats", tuple(server.url for server in self.servers)
+            ),
+        )
+
+    async def _seen_by(self, party: str) -> Deployment:
+        real = self._deployment()
+        nodes = [
+            node
+            if node.name == party
+            else structs.replace(
+                node, listen=f"127.0.0.1:{await self.network.way(party, node.name, self._ports[node.name])}"
+            )
+            for node in real.nodes
+        ]
+        servers = [
+            f"nats://127.0.0.1:{await self.network.way(party, server.config.name, server.port)}"
+            for server in self.servers
+        ]
+        return structs.replace(real, nodes=tuple(nodes), broker=BrokerSpec(real.broker.kind, tuple(servers)))
+
+    async def add_node(self, name: str) -> None:
+        """A new node appears in everybody's file; who runs knows it after a restart."""
+        (self._ports[name],) = free_ports(1)
+        self.nodes.append(name)
+        await self.write_files()
+
+    # processes
+
+    @asynccontextmanager
+    async def hold(self, *parties: str) -> AsyncGenerator[None, None]:
+        """Nobody else does anything to these parties meanwhile."""
+        locks = [self._locks.setdefault(party, asyncio.Lock()) for party in sorted(parties)]
+        for lock in locks:
+            await lock.acquire()
+        try:
+            yield
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": PATHS, "PYTHONUNBUFFERED": "1"}
+        if self.plan.lease_s is not None:
+            environment[LEASE_VARIABLE] = str(round(self.plan.lease_s * 1e6))
+        if "clock-step" in self.plan.faults:
+            stamp = self._stamps.setdefault(name, self.directory / f"{name}.clock")
+            if not stamp.exists():
+                stamp.write_text("+0\n")
+            environment |= {
+                "LD_PRELOAD": FAKETIME,
+                "FAKETIME_TIMESTAMP_FILE": str(stamp),
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else waits of threads take up to a second
+                "FAKETIME_CACHE_DURATION": "1",
+            }
+        log = self.log(name)
+        self._said[name] = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        return process
+
+    def log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def said(self, name: str) -> str:
+        """What a process has said since it was started."""
+        return self.log(name).read_bytes()[self._said[name] :].decode(errors="replace")
+
+    def set_clock(self, name: str, wrong_s: int) -> None:
+        """Sets the clock of a process wrong, also of one that runs; all of them may be if the plan has `clock-step`."""
+        stamp = self._stamps[name]
+        new = stamp.with_suffix(".new")
+        new.write_text(f"{wrong_s:+d}\n")
+        new.replace(stamp)
+
+    def start_node(self, name: str, *options: str, as_file: Path | None = None) -> subprocess.Popen[bytes]:
+        file = str(as_file or self.path(name))
+        return self.start(
+            name, "-m", "tests.runtime.crash.prepared", "node", file, name, "--journal", "all", "--verbose", *options
+        )
+
+    async def until_up(self, name: str) -> bool:
+        """Whether a node that was started serves; False when it has ended instead."""
+        while "listens on port" not in self.said(name):
+            if self.processes[name].poll() is not None:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    async def start_publisher(self, number: int) -> None:
+        await self._start_client(f"publisher-{number}", "publish", str(self.plan.interval_us), *TOPICS)
+
+    async def start_subscriber(self, number: int) -> None:
+        reliability = "reliable" if self.plan.broker == "jetstream" else "best-effort"
+        state = str(self.directory / "state" / f"subscriber-{number}")
+        await self._start_client(f"subscriber-{number}", "subscribe", state, f"s{number}", reliability, *TOPICS)
+
+    async def start_churner(self) -> None:
+        await self._start_client("churner", "churn", str(self.plan.seed), *TOPICS)
+
+    async def _start_client(self, name: str, what: str, *arguments: str) -> None:
+        self._starts[name] = self._starts.get(name, 0) + 1
+        journal = self.journals.clients / self.process(name)
+        if name in self._stamps:
+            self.journals.clocks[journal.name] = int(self._stamps[name].read_text()) * 1_000_000
+        worker = ("-m", "tests.runtime.crash.worker", what, str(self.path(name)), str(journal), *arguments)
+        process = self.start(name, *worker)
+        assert process.stdout is not None
+        line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
+        if line != b"ready\n":
+            raise AssertionError(f"{name} did not start: {self.said(name)[-500:]}")
+
+    def process(self, name: str) -> str:
+        """Which of the processes that were this client is it now? Each has a journal of its own."""
+        return f"{name}.{self._starts[name]}"
 
     def kill(self, name: str) -> None:
+        """kill -9."""
         process = self.processes[name]
         process.kill()
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        if name.startswith("subscriber"):
+            self.journals.crashed[self.process(name)] = None
 
-    def _mark_crashed(self, number: int) -> None:
-        for path in (self.journals / f"s{number}").glob("*.jsonl"):
-            self.crashed[path.stem] = None
+    async def end(self, name: str) -> None:
+        """Asks a process to stop, and waits; it has to end well."""
+        process = self.processes[name]
+        process.terminate()
+        code = await self.until_ended(process)
+        if code:
+            self.problems.append(f"{name} ended with {code}: {self.said(name)[-300:]}")
+
+    async def until_ended(self, process: subprocess.Popen[bytes]) -> int:
+        while process.poll() is None:
+            await asyncio.sleep(0.02)
+        return process.returncode
+
+    def show_stacks(self) -> None:
+        """Whoever runs writes into its log where it stands."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.send_signal(signal.SIGUSR1)
 
     # the end
 
-    async def quiet(self, patience_s: float = 150.0, subscriptions: int = 2 * len(TOPICS)) -> None:
-        """Waits until the subscribers that live have been told of every number issued, or for as long as is fair."""
-        await self._publish_last()
-        loop = asyncio.get_running_loop()
-        until = loop.time() + patience_s
-        while loop.time() < until:
-            await asyncio.sleep(0.3)
-            records = self._records()
-            issued: dict[str | None, int] = {}
-            told: dict[tuple[str | None, str | None], int] = {}
-            for record in records:
-                if record.kind == "timestamp":
-                    issued[record.topic] = max(issued.get(record.topic, 0), record.number or 0)
-                elif record.kind in ("subscribe", "deliver", "gap"):
-                    last = record.last_number if record.last_number is not None else record.number or 0
-                    key = (record.subscriber, record.topic)
-                    told[key] = max(told.get(key, 0), last)
-            alive = [key for key in told if not self._is_dead(key[0])]
-            if len(alive) == subscriptions and all(told[key] >= issued.get(key[1], 0) for key in alive):
-                return
+    async def quiet(self) -> None:
+        """Waits until the subscribers that live have been told of every number issued.
 
-    async def _publish_last(self) -> None:
-        """One more event per topic: what publishers that have ended left on its way to a home has its number before."""
-        async with unisono.connect(self.file, journal=self.journals / "last", timeout=PATIENCE_S) as session:
+        One more event per topic comes first: what publishers that have ended left on its way to a home has its number
+        before.
+        """
+        last = str(self.journals.clients / "last")
+        async with unisono.connect(self.file, journal=last, timeout=BOUND_S) as session:
             for topic in TOPICS:
                 while not isinstance(await session.publish(topic, "the last"), unisono.Accepted):
-                    pass
+                    await asyncio.sleep(0.05)
+        while not self._is_quiet():
+            await asyncio.sleep(0.2)
 
-    def _is_dead(self, subscriber: str | None) -> bool:
-        return subscriber is None or subscriber.partition("/")[0] in self.crashed
-
-    def _records(self) -> list[Record]:
-        records: list[Record] = []
-        for path in [*self.journals.rglob("*.jsonl"), *self.directory.glob("data/journal/*.jsonl")]:
-            lines = path.read_bytes().split(b"\n")[1:-1]  # without the header and what a kill cut short
-            mine = [msgspec.json.decode(line, type=Record) for line in lines]
-            records += mine
-            if path.stem in self.crashed:
-                sids = dict.fromkeys(record.who for record in mine if record.who is not None)
-                records += [Record("crash", mine[-1].at_us, who=sid) for sid in sids]
-        return records
-
-    def journal(self) -> Journal:
-        """All journals as one, in the order of time, ended by `end`."""
-        seen: dict[tuple[str | None, int | None, str | None], None] = {}
-        unique: list[Record] = []
-        for record in sorted(self._records(), key=lambda record: record.at_us):
-            if record.kind == "timestamp":  # a home repeats its stamps after a restart
-                if (record.topic, record.number, record.event) in seen:
-                    continue
-                seen[record.topic, record.number, record.event] = None
-            unique.append(record)
-        end = unique[-1].at_us if unique else 0
-        return Journal(Header(promises=JUDGES), [*unique, Record("end", end)])
+    def _is_quiet(self) -> bool:
+        issued = dict.fromkeys(TOPICS, 0)
+        for record in self.journals.of_nodes():
+            if record.kind == "timestamp" and record.topic in issued:
+                issued[record.topic] = max(issued[record.topic], record.number or 0)
+        for name in ("subscriber-1", "subscriber-2"):
+            told = dict.fromkeys(TOPICS, -1)
+            for record in self.journals.of(self.process(name)):
+                if record.kind in ("subscribe", "deliver", "gap") and record.topic in told:
+                    last = record.last_number if record.last_number is not None else record.number or 0
+                    told[record.topic] = max(told[record.topic], last)
+            if any(told[topic] < issued[topic] for topic in TOPICS):
+                return False
+        return True

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import unisono
-from tests.runtime.crash.harness import JUDGES, NODES, Plan, Run
-from unisono.audit import Trace, judge_trace
-from unisono.model.deployment import dump_deployment
+from tests.runtime.crash.harness import Plan, Run
+from tests.runtime.crash.verdicts import judge
 
 WINDOW = 1_000
 LATER = 20
@@ -17,7 +16,7 @@ LATER = 20
 async def outage(run: Run, seconds: float) -> None:
     """`west`, home of quotes, is killed; trades are at home at `east`, and the two meet at `hub`."""
     async with (
-        unisono.connect(run.file, journal=run.journals / "here", timeout=60) as session,
+        unisono.connect(run.file, journal=run.journals.clients / "here", timeout=60) as session,
         session.subscribe("trades") as trades,
     ):
         publisher = await session.publisher("quotes")
@@ -40,27 +39,22 @@ async def outage(run: Run, seconds: float) -> None:
             await asyncio.sleep(0.05)
         for _ in range(LATER):
             assert isinstance(await session.publish("quotes", "and order"), unisono.Accepted)
-        await run.quiet(subscriptions=5)
+        await run.quiet()
 
 
 def check(directory: Path, seconds: float) -> None:
     async def play(run: Run) -> None:
-        run.directory.mkdir(parents=True, exist_ok=True)
-        await run.nats.start()
-        run.file.write_text(dump_deployment(run.deployment()))
         try:
             async with asyncio.timeout(240 + seconds):
-                for name in NODES:
-                    run.start_node(name)
-                await asyncio.gather(*(run.start_subscriber(number) for number in (1, 2)))
+                await run.begin(publishers=0)
                 await outage(run, seconds)
         finally:
-            run.stop()
+            await run.stop()
 
     run = Run(directory, Plan(seed=0))
     asyncio.run(play(run))
-    journal = run.journal()
-    assert [f"{v.judge}: {v.witness}" for v in judge_trace(Trace(journal)) if v.judge in JUDGES and not v.holds] == []
+    assert judge(run, []) == []
+    journal = run.journals.journal(())
     assert [record for record in journal.records if record.kind == "gap"] == []
     quotes = [record for record in journal.records if record.kind == "deliver" and record.topic == "quotes"]
     for subscriber in dict.fromkeys(record.subscriber for record in quotes):

@@ -171,3 +171,34 @@ def test_a_proxy_delays_both_ways_and_loses_nothing(paused: bool) -> None:
         server.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("way", ["requests", "answers"])
+def test_what_a_proxy_holds_waits_for_it_to_let_go_and_the_other_way_goes_on(way: str) -> None:
+    async def main() -> None:
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"hello")
+            while data := await reader.read(100):
+                heard.put_nowait(data)
+                writer.write(data)
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        proxy = await through(server.sockets[0].getsockname()[1])
+        proxy.hold(requests=way == "requests", answers=way == "answers")
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"one")
+        if way == "answers":
+            assert await heard.get() == b"one"
+        else:
+            assert await reader.readexactly(5) == b"hello"
+        writer.write_eof()
+        proxy.hold(requests=False, answers=False)
+        assert await reader.read() == (b"helloone" if way == "answers" else b"one")
+        writer.close()
+        await proxy.stop()
+        server.close()
+
+    run(main())

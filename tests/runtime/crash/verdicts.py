@@ -1,0 +1,55 @@
+"""What is asked of every crash run: the judges' questions, and those that only a run of real processes can be asked."""
+
+import re
+
+from tests.runtime.crash.harness import Run
+from unisono.audit import Trace, judge_trace
+from unisono.model.journal import Journal, Record
+
+JUDGES = ("pairwise-order", "acyclic", "publisher-order", "exactly-once", "complete", "kept")
+AWAY = "published while this subscription was away"
+LEFT_ALONE = re.compile(r"Traceback \(most recent|Exception in callback|exception was never retrieved|Unclosed|Fatal")
+
+
+def judge(run: Run, kept: list[Record]) -> list[str]:
+    """Everything that is wrong, in words."""
+    journal = run.journals.journal(JUDGES, *kept)
+    verdicts = {verdict.judge: verdict for verdict in judge_trace(Trace(journal))}
+    wrong = [f"{name}: {verdicts[name].witness}" for name in JUDGES if not verdicts[name].holds]
+    return [*wrong, *broken_promises(run, journal)[:3]]
+
+
+def broken_promises(run: Run, journal: Journal) -> list[str]:
+    """Events that a subscriber, subscribed before they were published and living to the end, was told it will not get,
+    although the broker keeps them."""
+    if run.plan.broker != "jetstream":
+        return []
+    records = journal.records
+    down = {record.who: None for record in records if record.kind == "crash"}
+    kept = {r.event: None for r in records if r.kind == "kept"}
+    published = {r.event: r.at_us for r in records if r.kind == "publish" and r.event in kept}
+    numbers = {(r.topic, r.number): r.event for r in records if r.kind == "timestamp"}
+    since = {(r.subscriber, r.topic): (r.at_us, r.who) for r in records if r.kind == "subscribe"}
+    broken = []
+    for gap in records:
+        if gap.kind != "gap" or gap.note == AWAY or gap.topic in run.emptied:
+            continue
+        began, who = since[gap.subscriber, gap.topic]
+        if who in down:
+            continue
+        for number in range(gap.number or 0, (gap.last_number or gap.number or 0) + 1):
+            event = numbers.get((gap.topic, number))
+            if published.get(event, 0) > began:
+                broken.append(f"{event} is kept by the broker, and {gap.subscriber} was told: {gap.note}")
+    return broken
+
+
+def silent_errors(run: Run) -> list[str]:
+    """An error is never only a line in a log."""
+    found = []
+    for path in sorted(run.directory.glob("*.log")):
+        text = path.read_text(errors="replace")
+        match = LEFT_ALONE.search(text)
+        if match is not None:
+            found.append(f"{path.stem} only logs: {' | '.join(text[match.start() :].splitlines()[:40])[-600:]}")
+    return found
