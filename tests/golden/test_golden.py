@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from unisono.archive.manifest import Mark
 from unisono.archive.messages import Head, Index, decode_index, decode_rows, parse_head
 from unisono.archive.reader import Archive, check
 from unisono.archive.schema import ArchivedEvent, to_events
@@ -66,7 +67,7 @@ def test_messages_of_an_archive_of_version_1_are_read() -> None:
         (2, "quotes", b"two"),
     ]
     index = b'{"numbers":{"trades":4},"dropped_upto":2,"dropped_numbers":{"trades":1}}'
-    assert decode_index("here", index) == Index({"trades": 4}, 2, {"trades": 1})
+    assert decode_index("here", index) == Index("", {"trades": 4}, 2, {"trades": 1})
 
 
 def test_a_deployment_of_version_1_is_read() -> None:
@@ -114,8 +115,9 @@ def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_an_offset_of_version_1_is_read_and_others_are_refused() -> None:
-    reader = pytest.importorskip("unisono.spark.source").StreamReader
-    assert reader._seq(msgspec.json.decode((HERE / "offset-1.json").read_bytes())) == 1234
+def test_offsets_of_versions_1_and_2_are_read_and_others_are_refused() -> None:
+    mark_of = pytest.importorskip("unisono.spark.source").mark_of
+    assert mark_of(msgspec.json.decode((HERE / "offset-1.json").read_bytes())) == Mark(1234)
+    assert mark_of(msgspec.json.decode((HERE / "offset-2.json").read_bytes())) == Mark(1234, "0af1", "77")
     with pytest.raises(MisuseError, match="unknown version"):
-        reader._seq(msgspec.json.decode((HERE / "offset-99.json").read_bytes()))
+        mark_of(msgspec.json.decode((HERE / "offset-99.json").read_bytes()))

@@ -7,6 +7,8 @@ to read from the beginning, and what retention has removed. What is too large fo
 parts; parts that are not complete were never appended.
 """
 
+import zlib
+
 import pyarrow as pa
 from msgspec import Struct, json
 
@@ -31,6 +33,8 @@ class Head(Struct, frozen=True):
     """The process that appended it."""
     part: int = 1
     parts: int = 1
+    crc32: int | None = None
+    """Of the message's body; None in messages from before there were checksums."""
 
     @property
     def last(self) -> int:
@@ -42,12 +46,21 @@ class Head(Struct, frozen=True):
         return (
             f"Unisono-Version: {STREAM_VERSION}\r\nUnisono-First: {self.first}\r\nUnisono-Count: {self.count}\r\n"
             f"Unisono-Owner: {self.owner}\r\nUnisono-Part: {self.part}/{self.parts}\r\n"
+            + (f"Unisono-Crc: {self.crc32}\r\n" if self.crc32 is not None else "")
         )
+
+    def check(self, where: str, body: bytes) -> None:
+        """Raises FormatError unless this is the body that was appended."""
+        if self.crc32 is not None and zlib.crc32(body) != self.crc32:
+            rows = f"rows {self.first} to {self.first + self.count - 1}" if self.count else "an index"
+            raise FormatError(where, f"{rows}: its checksum is wrong")
 
 
 class Index(Struct, frozen=True):
     """What all rows before it amount to."""
 
+    archive: str = ""
+    """The archive's id; empty in one that was last written before archives had ids."""
     numbers: dict[str, int] = {}
     """Per topic the last number."""
     dropped_upto: int = 0
@@ -72,7 +85,8 @@ def parse_head(where: str, headers: dict[str, str]) -> Head:
     try:
         part, _, parts = headers["Unisono-Part"].partition("/")
         first, count = int(headers["Unisono-First"]), int(headers["Unisono-Count"])
-        return Head(first, count, headers["Unisono-Owner"], int(part), int(parts))
+        crc32 = int(headers["Unisono-Crc"]) if "Unisono-Crc" in headers else None
+        return Head(first, count, headers["Unisono-Owner"], int(part), int(parts), crc32)
     except (KeyError, ValueError) as error:
         raise FormatError(where, f"its headers are not those of an archive: {error!r}") from None
 
@@ -100,7 +114,7 @@ def index_messages(index: Index, next_row: int, owner: str) -> list[tuple[Head, 
 def _in_parts(first: int, count: int, owner: str, body: bytes) -> list[tuple[Head, bytes]]:
     # What is a little over the size still fits; only a single large row, or very many topics, is ever cut.
     pieces = [body[at : at + PART_BYTES] for at in range(0, len(body), PART_BYTES)] if len(body) > 900_000 else [body]
-    return [(Head(first, count, owner, i, len(pieces)), piece) for i, piece in enumerate(pieces, 1)]
+    return [(Head(first, count, owner, i, len(pieces), zlib.crc32(piece)), piece) for i, piece in enumerate(pieces, 1)]
 
 
 def encode_rows(events: list[ArchivedEvent]) -> bytes:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyarrow import fs
 
-from unisono.archive.manifest import MANIFEST, Manifest, Segment, load_manifest, parse_manifest
-from unisono.archive.schema import SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_events
+from unisono.archive.manifest import MANIFEST, Manifest, Mark, Segment, load_manifest, parse_manifest
+from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_events
 from unisono.errors import DataLossError, FormatError, MisuseError
 
 
@@ -39,6 +39,7 @@ class Archive:
             self._files, self._root = fs.LocalFileSystem(), str(Path(text).absolute())
         if self._files.get_file_info(self._root).type != fs.FileType.Directory:
             raise MisuseError(f"{text} is not an archive: no such directory")
+        self._checked: dict[str, int] = {}  # segments found whole, and the checksum they had to have
 
     def manifest(self) -> Manifest:
         """Which segments are sealed now."""
@@ -53,6 +54,18 @@ class Archive:
         """The first row that is still there and the last that is sealed; (n + 1, n) when there is none."""
         manifest = self.manifest()
         return manifest.first, manifest.last
+
+    def mark(self, seq: int) -> Mark:
+        """What names a row that is sealed, or the place before the first one, for ever."""
+        return self.manifest().mark(seq)
+
+    def loss(self, mark: Mark) -> str | None:
+        """Why this is no longer the archive that the mark was taken of, in words; None if it is."""
+        return self.manifest().loss(mark)
+
+    def weights(self, after: int, upto: int) -> list[tuple[int, int]]:
+        """The last row and the bytes of each sealed piece that holds some of these rows: where to cut a long read."""
+        return [(s.last, s.bytes) for s in self.manifest().segments if s.last > after and s.first <= upto]
 
     def dropped(self) -> Prefix:
         """What retention has removed."""
@@ -82,18 +95,20 @@ class Archive:
                 if segment.last <= after or after >= upto:
                     continue
                 try:
-                    part = self._part(segment, after, min(upto, segment.last), topics)
+                    part = self._part(segment, after, min(upto, segment.last), topics, manifest.archive)
                 except FileNotFoundError:
                     break  # compacted or dropped since the manifest was read: the new one knows
                 if part is not None:
                     yield part
                 after = min(upto, segment.last)
 
-    def _part(self, segment: Segment, after: int, upto: int, topics: tuple[str, ...] | None) -> pa.RecordBatch | None:
+    def _part(
+        self, segment: Segment, after: int, upto: int, topics: tuple[str, ...] | None, archive: str
+    ) -> pa.RecordBatch | None:
         if topics is not None and not any(topic in segment.numbers for topic in topics):
             return None
         start = max(after + 1, segment.first) - segment.first
-        part = self._open(segment).slice(start, upto - segment.first - start + 1)
+        part = self._open(segment, archive).slice(start, upto - segment.first - start + 1)
         if topics is not None:
             part = only(part, topics)
         return part if part.num_rows else None
@@ -136,28 +151,49 @@ class Archive:
             ranges = ((segment, segment.numbers.get(topic, (0, -1))) for segment in manifest.segments)
             holding = [segment for segment, (low, high) in ranges if low <= last and first <= high]
             try:
-                return [self._open(segment) for segment in holding]
+                return [self._open(segment, manifest.archive) for segment in holding]
             except FileNotFoundError:
                 continue
 
-    def _open(self, segment: Segment) -> pa.RecordBatch:
-        """The rows of a segment: mapped, not copied, where the file system can. Checksums are for `check`."""
+    def _open(self, segment: Segment, archive: str) -> pa.RecordBatch:
+        """The rows of a segment: mapped, not copied, where the file system can, and whole by their checksum."""
         path = f"{self._root}/{segment.file}"
-        is_local = isinstance(self._files, fs.LocalFileSystem)
+        if isinstance(self._files, fs.LocalFileSystem):
+            with pa.memory_map(path) as mapped:
+                data = mapped.read_buffer()
+        else:
+            with self._files.open_input_file(path) as remote:
+                data = remote.read_buffer()
+        # A segment does not change, so one look per reader is enough.
+        damage = _damage(segment, data) if self._checked.get(segment.file) != segment.crc32 else None
+        batch: pa.RecordBatch | None = None
         try:
-            with pa.memory_map(path) if is_local else self._files.open_input_file(path) as source:
-                file = pa.ipc.open_file(source)
-                version = (file.schema.metadata or {}).get(VERSION_KEY, b"").decode()
-                if version != str(SEGMENT_VERSION):
-                    raise FormatError(path, f"segment version {version or 'none'} is unknown")
-                if not file.schema.equals(SCHEMA):
-                    raise FormatError(path, "its columns are not those of an archive")
-                batch = file.get_batch(0)
+            file = pa.ipc.open_file(data)
+            _check_metadata(path, file.schema, archive)
+            batch = file.get_batch(0) if damage is None else None
         except pa.ArrowInvalid as error:
-            raise FormatError(path, str(error).splitlines()[0]) from None
+            damage = damage or str(error).splitlines()[0]
+        if batch is None or damage is not None:
+            raise FormatError(
+                path,
+                f"rows {segment.first} to {segment.last}: {damage}; restore the file, or make its rows a gap that "
+                f"readers are told of: unisono doctor --archive {self._root} --repair",
+            )
         if batch.num_rows != segment.last - segment.first + 1:
             raise FormatError(path, f"has {batch.num_rows} rows, the manifest says {segment.first}..{segment.last}")
+        self._checked[segment.file] = segment.crc32
         return batch
+
+
+def _check_metadata(path: str, schema: pa.Schema, archive: str) -> None:
+    metadata = schema.metadata or {}
+    version, other = metadata.get(VERSION_KEY, b"").decode(), metadata.get(ARCHIVE_KEY, b"").decode()
+    if version != str(SEGMENT_VERSION):
+        raise FormatError(path, f"segment version {version or 'none'} is unknown")
+    if not schema.equals(SCHEMA):
+        raise FormatError(path, "its columns are not those of an archive")
+    if archive and other and archive != other:
+        raise FormatError(path, f"belongs to archive {other}, and this is archive {archive}")
 
 
 def only(batch: pa.RecordBatch, topics: tuple[str, ...]) -> pa.RecordBatch:
@@ -176,11 +212,13 @@ def check_segment(directory: Path, segment: Segment) -> str | None:
         data = (directory / segment.file).read_bytes()
     except OSError as error:
         return error.strerror or str(error)
+    return _damage(segment, data)
+
+
+def _damage(segment: Segment, data: bytes | pa.Buffer) -> str | None:
     if len(data) != segment.bytes:
         return f"has {len(data)} bytes instead of {segment.bytes}"
-    if zlib.crc32(data) != segment.crc32:
-        return "its checksum is wrong"
-    return None
+    return "its checksum is wrong" if zlib.crc32(data) != segment.crc32 else None
 
 
 def check(directory: Path) -> list[str]:

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 SEGMENT_VERSION = 1
 VERSION_KEY = b"unisono.segment"
+ARCHIVE_KEY = b"unisono.archive"
+"""In a segment's metadata: the id of the archive it belongs to."""
 
 
 class ArchivedEvent(Struct, frozen=True, array_like=True, gc=False):

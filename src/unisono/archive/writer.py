@@ -2,27 +2,33 @@
 
 What `append` returned from is durable (that is what `stored` means when the archive acknowledges), but it is offered
 to readers only when sealed. One directory has one writer: a lock file holds the others off. A writer that finds what
-a crash left behind finishes or removes it; no hand is needed.
+a crash left behind finishes or removes it; no hand is needed. What no crash leaves behind, rows that the manifest ought
+to know and does not, is kept: then the manifest is older than the rows, and a person has to say what is right.
 """
 
 import fcntl
 import io
+import re
+import secrets
 import zlib
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
 from unisono.archive.disk import Disk, RealDisk
-from unisono.archive.manifest import Manifest, Segment, load_manifest, save_manifest
-from unisono.archive.schema import SCHEMA, ArchivedEvent, to_batch
-from unisono.errors import MisuseError
+from unisono.archive.manifest import Manifest, Segment, Term, load_manifest, save_manifest
+from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, ArchivedEvent, to_batch
+from unisono.errors import FormatError, MisuseError
 from unisono.model.time import SECOND, Micros
 from unisono.structures.records import frame, scan
 
 LOCK = "lock"
+_SEGMENT = re.compile(r"seg-(\d{20})-(\d{20})\.arrow")
+_TAIL = re.compile(r"tail-(\d{20})\.log")
 _rows = msgspec.msgpack.Decoder(list[ArchivedEvent])
 
 
@@ -50,17 +56,17 @@ class ArchiveWriter:
         self.directory = directory
         self._config = config
         self._disk: Disk = disk or RealDisk()
-        self._lock = (directory / LOCK).open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise MisuseError(f"{directory} has a writer already") from None
-        self.manifest: Manifest = load_manifest(directory)
+        self._lock = locked(directory)
         self._tail: list[ArchivedEvent] = []
         self._tail_bytes = 0
         self._tail_since_us: int | None = None
-        self._recover()
+        try:
+            self.manifest: Manifest = load_manifest(directory)
+            self._recover()
+        except BaseException:
+            self._lock.close()
+            raise
+        self._begin_term()
 
     def __enter__(self) -> "ArchiveWriter":
         return self
@@ -184,30 +190,43 @@ class ArchiveWriter:
 
     def _write_segment(self, batch: pa.RecordBatch, now: Micros) -> Segment:
         sink = io.BytesIO()
-        with pa.ipc.new_file(sink, SCHEMA) as file:
+        metadata = {**(SCHEMA.metadata or {}), ARCHIVE_KEY: self.manifest.archive.encode()}
+        with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as file:
             file.write_batch(batch)
         data = sink.getvalue()
-        seqs, topics, numbers = (batch.column(name).to_pylist() for name in ("seq", "topic", "number"))
-        ranges: dict[str, tuple[int, int]] = {}
-        for topic, number in zip(topics, numbers, strict=True):
-            ranges[topic] = (ranges.get(topic, (number, number))[0], number)
-        first, last = seqs[0], seqs[-1]
+        first, last = (batch.column("seq")[at].as_py() for at in (0, -1))
         name = f"seg-{first:020d}-{last:020d}.arrow"
         self._disk.write(self.directory / (name + ".new"), data)
         self._disk.rename(self.directory / (name + ".new"), self.directory / name)
-        return Segment(name, first, last, len(data), zlib.crc32(data), now, ranges)
+        return Segment(name, first, last, len(data), zlib.crc32(data), now, number_ranges(batch))
+
+    def _begin_term(self) -> None:
+        """Names the archive, if nobody has, and the rows that this writer will append. Saved with the first of them."""
+        manifest, first = self.manifest, self.last + 1
+        kept = [term for term in manifest.terms if term.first < first]
+        kept = [a for a, b in zip(kept, [*kept[1:], Term(first, "")]) if b.first > manifest.dropped_upto + 1]
+        self.manifest = msgspec.structs.replace(
+            manifest,
+            archive=manifest.archive or secrets.token_hex(8),
+            terms=(*kept, Term(first, secrets.token_hex(4))),
+        )
 
     def _recover(self) -> None:
         """Takes up the tail and removes what a crash left behind: unnamed files, unlisted segments, sealed tails."""
         listed = {segment.file for segment in self.manifest.segments}
         tail = self._tail_path()
         for path in sorted(self.directory.iterdir()):
-            is_leftover = (
-                path.name.endswith(".new")
-                or (path.name.startswith("seg-") and path.name not in listed)
-                or (path.name.startswith("tail-") and path != tail)
-            )
-            if is_leftover:
+            if path.name in listed or path == tail:
+                continue
+            rows = rows_in(path)
+            if rows is not None and not self._is_leftover(rows, tail):
+                raise FormatError(
+                    str(path),
+                    f"holds rows from {rows[0]} on, and the manifest ends at row {self.manifest.last}: it is missing, "
+                    "or older than the rows; put the newest manifest back, or name the rows in it again: "
+                    f"unisono doctor --archive {self.directory} --repair",
+                )
+            if rows is not None or path.name.endswith(".new"):
                 self._disk.remove(path)
         if tail.exists():
             data = tail.read_bytes()
@@ -218,3 +237,34 @@ class ArchiveWriter:
                 self._tail += _rows.decode(body)
             self._tail_bytes = end
             self._tail_since_us = 0 if self._tail else None
+
+    def _is_leftover(self, rows: tuple[int, int], tail: Path) -> bool:
+        """Rows that are listed elsewhere, or a segment that was about to be: the tail it was made of is still there."""
+        return rows[1] <= self.manifest.last or (rows[0] == self.manifest.last + 1 and tail.exists())
+
+
+def locked(directory: Path) -> IO[str]:
+    """The lock of an archive's one writer, until it is closed; raises MisuseError while somebody has it."""
+    lock = (directory / LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise MisuseError(f"{directory} has a writer already") from None
+    return lock
+
+
+def number_ranges(batch: pa.RecordBatch) -> dict[str, tuple[int, int]]:
+    """Per topic the first and the last number in the rows."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for topic, number in zip(*(batch.column(name).to_pylist() for name in ("topic", "number")), strict=True):
+        ranges[topic] = (ranges.get(topic, (number, number))[0], number)
+    return ranges
+
+
+def rows_in(path: Path) -> tuple[int, int] | None:
+    """The first and the last row of a segment, by its name; of a tail the first, twice; None for other files."""
+    if segment := _SEGMENT.fullmatch(path.name):
+        return int(segment[1]), int(segment[2])
+    tail = _TAIL.fullmatch(path.name)
+    return (int(tail[1]), int(tail[1])) if tail else None

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
+from unisono.archive.manifest import Mark, loss
 from unisono.archive.messages import (
     Assembly,
     Head,
@@ -75,6 +76,20 @@ class StreamArchive:
     def bounds(self) -> tuple[int, int]:
         """The first row that is still there and the last one; (n + 1, n) when there is none."""
         return self._line.wait(self._bounds())
+
+    def mark(self, seq: int) -> Mark:
+        """What names a row, or the place before the first one, for ever: its term is the process that appended it."""
+        return self._line.wait(self._mark(seq))
+
+    def loss(self, mark: Mark) -> str | None:
+        """Why this is no longer the archive that the mark was taken of, in words; None if it is."""
+        last = self.bounds()[1]
+        return loss(mark, self.mark(min(mark.seq, last)), last)
+
+    def weights(self, after: int, upto: int) -> list[tuple[int, int]]:
+        """One piece: where a row is in the stream has to be looked up."""
+        state = self._line.wait(self._line.state())
+        return [(upto, state.bytes)] if upto > after else []
 
     def dropped(self) -> Prefix:
         """What retention has removed."""
@@ -177,6 +192,19 @@ class StreamArchive:
     def _head(self, message: Stored) -> Head:
         return parse_head(f"stream {self.name}, message {message.sequence}", message.headers())
 
+    def _body(self, message: Stored, head: Head) -> bytes:
+        head.check(f"stream {self.name}, message {message.sequence}", message.data)
+        return message.data
+
+    async def _mark(self, seq: int) -> Mark:
+        index = await self._last_index()
+        archive = index.index.archive if index is not None else ""
+        first, last = await self._bounds()
+        if not first <= seq <= last:
+            return Mark(seq, archive)
+        message = await self._line.get((await self._find(seq))[0])
+        return Mark(seq, archive, self._head(message).owner if message is not None else "")
+
     async def _last_index(self) -> "_Found | None":
         message = await self._line.get_last(index_subject(self.name))
         while message is not None:
@@ -200,12 +228,12 @@ class StreamArchive:
         head = self._head(message)
         if head.part != head.parts:
             return None
-        first, pieces = message.sequence - head.parts + 1, [message.data]
+        first, pieces = message.sequence - head.parts + 1, [self._body(message, head)]
         for sequence in range(message.sequence - 1, first - 1, -1):
             part = await self._line.get(sequence)
             if part is None:
                 return None
-            pieces.insert(0, part.data)
+            pieces.insert(0, self._body(part, self._head(part)))
         index = decode_index(f"stream {self.name}, message {message.sequence}", b"".join(pieces))
         return _Found(first, head, index, message.at_ns // 1000)
 
@@ -271,7 +299,7 @@ class StreamArchive:
                 if message.subject != rows_subject(self.name):
                     continue
                 head, where = self._head(message), f"stream {self.name}, message {message.sequence}"
-                body = assembly.add(head, message.data)
+                body = assembly.add(head, self._body(message, head))
                 if body is not None:
                     if head.first != (expected or head.first):
                         if expected < self.bounds()[0]:
@@ -317,7 +345,8 @@ class StreamWriter:
         while True:
             self._line.last = self._line.wait(self._line.state()).last_seq
             prefix, dropped = self._archive.prefix(), self._archive.dropped()
-            self.last, self._index = prefix.seq, Index(prefix.numbers, dropped.seq, dropped.numbers)
+            archive = self._archive.mark(0).archive or secrets.token_hex(8)
+            self.last, self._index = prefix.seq, Index(archive, prefix.numbers, dropped.seq, dropped.numbers)
             try:
                 self._append_index()
                 return

@@ -1,13 +1,16 @@
 """`spark.read` and `spark.readStream.format("unisono")`: the archive's one order, with exact offsets.
 
-The offset is the archive's own sequence, `{"v": 1, "seq": n}`: rows up to n have been read. A range reads the same
-rows for ever, until retention removes them, and then says so. Rows come as Arrow batches that share the memory of
-the mapped segments. `seq` is in every row: Spark keeps order within a partition of a batch, a shuffle does not.
+An offset names a row: `{"v": 2, "seq": n, "archive": id, "term": id}`, rows up to n have been read. An archive that was
+replaced, shortened or rolled back does not fit it: an error that names both, at the driver and where rows are read. A
+range reads the same rows for ever, until retention removes them, and then says so. Rows come as Arrow batches that
+share the memory of the mapped segments, checked against their checksums. `seq` is in every row: Spark keeps order
+within a partition of a batch, a shuffle does not.
 
 Options (Spark hands all of them over as text): `path` (a directory, a URL of a file system that Arrow reads, or
 `nats://host:port/STREAM` for an archive in a JetStream stream) or `url` and `stream` for the latter; `topics`
 (comma-separated; filters where the rows are read); `startingSeq` (`earliest`, `latest` or a sequence to start at);
-`endingSeq` (the last row of a batch read); `maxRowsPerTrigger`; `minPartitions`; `failOnDataLoss` (default true);
+`endingSeq` (the last row of a batch read); `maxRowsPerTrigger`; `minPartitions` (a read has at least one partition per
+32 MB of segments); `failOnDataLoss` (default true; false goes on with what is there, and warns with the count);
 `gaps` (what becomes of the notices that numbers are missing: `omit`, the default, gives events only; `rows` gives the
 notices too; `fail` ends the query). Ranges and topics are options, not filters pushed down: decision 17.
 """
@@ -15,6 +18,7 @@ notices too; `fail` ends the query). Ranges and topics are options, not filters 
 # pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,12 +46,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from unisono.archive.headers import GAP
+from unisono.archive.manifest import Mark
 from unisono.archive.reader import Archive
 from unisono.archive.schema import SCHEMA
 from unisono.errors import DataLossError, MisuseError
 from unisono.spark.sink import BatchWriter, SinkOptions, StreamWriter
 
-OFFSET_VERSION = 1
+logger = logging.getLogger(__name__)
+
+OFFSET_VERSION = 2
+PARTITION_BYTES = 32 << 20
+"""Of segments per partition of a read: below it one task is quicker than two."""
 ROWS: StructType = from_arrow_schema(SCHEMA)
 BATCH_ROWS = 50_000
 KNOWN = (
@@ -108,6 +117,12 @@ class Rows(Protocol):
 
     def bounds(self) -> tuple[int, int]: ...
 
+    def mark(self, seq: int) -> Mark: ...
+
+    def loss(self, mark: Mark) -> str | None: ...
+
+    def weights(self, after: int, upto: int) -> list[tuple[int, int]]: ...
+
     def read(self, after: int, upto: int, topics: tuple[str, ...] | None = None) -> Iterator[pa.RecordBatch]: ...
 
 
@@ -137,12 +152,13 @@ def bounds_of(location: str) -> tuple[int, int]:
 
 
 class Range(InputPartition):
-    """Rows `after` < seq <= `upto`."""
+    """Rows `after` < seq <= `upto` of the archive that `mark` was taken of."""
 
-    def __init__(self, after: int, upto: int) -> None:
+    def __init__(self, after: int, upto: int, mark: Mark | None = None) -> None:
         super().__init__((after, upto))
         self.after = after
         self.upto = upto
+        self.mark = mark or Mark(upto)
 
 
 def split(after: int, upto: int, parts: int) -> list[Range]:
@@ -153,10 +169,27 @@ def split(after: int, upto: int, parts: int) -> list[Range]:
     return [Range(low, high) for low, high in pairwise(cuts)]
 
 
+def planned(archive: Rows, after: int, upto: int, partitions_min: int) -> list[Range]:
+    """A range cut for reading."""
+    ends = cut(archive.weights(after, upto), after, upto, partitions_min)
+    mark = archive.mark(upto)
+    return [Range(low, high, mark) for low, high in pairwise([after, *ends])]
+
+
+def cut(weights: list[tuple[int, int]], after: int, upto: int, partitions_min: int) -> list[int]:
+    """The last rows of the parts of a range, of pieces with these last rows and bytes. Parts end where pieces end, if
+    there are enough of those: then nobody checks a segment that another task has to check too."""
+    parts = max(partitions_min, -(-sum(size for _, size in weights) // PARTITION_BYTES))
+    ends = [min(last, upto) for last, _ in weights]
+    if len(ends) < parts:
+        return [part.upto for part in split(after, upto, parts)]
+    return [ends[len(ends) * i // parts - 1] for i in range(1, parts + 1)]
+
+
 def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in pieces, in the exact schema Spark asks for."""
     with archive_at(options.path) as archive:
-        for batch in archive.read(part.after, part.upto, options.topics):
+        for batch in whole_rows(archive, options, part):
             if options.gaps != "rows":
                 batch = events_of(batch, options.gaps == "fail")
             shaped = pa.RecordBatch.from_arrays(
@@ -168,6 +201,31 @@ def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.Rec
             )
             for start in range(0, shaped.num_rows, BATCH_ROWS):
                 yield shaped.slice(start, BATCH_ROWS)
+
+
+def whole_rows(archive: Rows, options: Options, part: Range) -> Iterator[pa.RecordBatch]:
+    """The rows of a range as they were planned; what is gone since is an error, or left out and counted."""
+    reason = archive.loss(part.mark)
+    if reason is not None:
+        report_loss(options, f"{reason}; rows {part.after + 1} to {part.upto} are not read")
+        return
+    after = part.after
+    while after < part.upto:
+        try:
+            for batch in archive.read(after, part.upto, options.topics):
+                yield batch
+                after = batch.column("seq")[-1].as_py()
+            return
+        except DataLossError as error:
+            report_loss(options, str(error))
+            after = max(after, min(archive.bounds()[0] - 1, part.upto))
+
+
+def report_loss(options: Options, reason: str) -> None:
+    """Rows that were to be read are not there."""
+    if options.fail_on_loss:
+        raise DataLossError(f"{options.path}: {reason}; set failOnDataLoss to false to go on without them")
+    logger.warning("%s: %s", options.path, reason)
 
 
 def events_of(batch: pa.RecordBatch, fail: bool) -> pa.RecordBatch:
@@ -184,7 +242,7 @@ def events_of(batch: pa.RecordBatch, fail: bool) -> pa.RecordBatch:
         topic, number, why = (batch.column(name)[at].as_py() for name in ("topic", "number", "payload"))
         raise DataLossError(
             f"numbers {first[at]} to {number} of {topic} are missing in the archive ({why.decode()}); "
-            "set gaps to omit or rows to go on behind them"
+            "set gaps to omit or rows to go on after them"
         )
     return batch.filter(is_event)
 
@@ -207,16 +265,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target_schema = arrow_schema(schema)
         self._final: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:
-        first, last = bounds_of(self._options.path)
-        match self._options.start:
-            case "earliest":
-                seq = first - 1
-            case "latest":
-                seq = last
-            case text:
-                seq = int(text) - 1
-        return {"v": OFFSET_VERSION, "seq": seq}
+    def initialOffset(self) -> dict[str, int | str]:
+        with archive_at(self._options.path) as archive:
+            first, last = archive.bounds()
+            match self._options.start:
+                case "earliest":
+                    seq = first - 1
+                case "latest":
+                    seq = last
+                case text:
+                    seq = int(text) - 1
+            # A row that is still to come belongs to nobody yet.
+            return offset_of(archive.mark(seq) if seq <= last else Mark(seq))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
@@ -224,27 +284,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._final = bounds_of(self._options.path)[1]
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        at = self._seq(start)
-        first, last = bounds_of(self._options.path)
-        if at + 1 < first:
-            self._lost(at + 1, first - 1)
-            at = first - 1
-        head = last if self._final is None else self._final
-        if isinstance(limit, ReadMaxRows):
-            head = min(head, at + limit.max_rows)
-        return {"v": OFFSET_VERSION, "seq": max(head, at)}
+    def latestOffset(self, start: dict[str, int | str], limit: ReadLimit) -> dict[str, int | str]:
+        with archive_at(self._options.path) as archive:
+            at = self._resumed(archive, mark_of(start))
+            first, last = archive.bounds()
+            if at + 1 < first:
+                report_loss(self._options, _retained(at + 1, first - 1))
+                at = first - 1
+            head = last if self._final is None else self._final
+            if isinstance(limit, ReadMaxRows):
+                head = min(head, at + limit.max_rows)
+            return start if head <= at == mark_of(start).seq else offset_of(archive.mark(max(head, at)))
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {"v": OFFSET_VERSION, "seq": bounds_of(self._options.path)[1]}
+    def reportLatestOffset(self) -> dict[str, int | str]:
+        with archive_at(self._options.path) as archive:
+            return offset_of(archive.mark(archive.bounds()[1]))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Range]:
-        after, upto = self._seq(start), self._seq(end)
-        first, _ = bounds_of(self._options.path)
-        if after + 1 < first and after < upto:
-            self._lost(after + 1, min(first - 1, upto))
-            after = min(first - 1, upto)
-        return split(after, upto, self._options.partitions_min)
+    def partitions(self, start: dict[str, int | str], end: dict[str, int | str]) -> Sequence[Range]:
+        with archive_at(self._options.path) as archive:
+            upto = mark_of(end)
+            if (reason := archive.loss(upto)) is not None:
+                report_loss(self._options, f"{reason}; the batch up to row {upto.seq} is not read again")
+                return []
+            after, first = self._resumed(archive, mark_of(start)), archive.bounds()[0]
+            if after + 1 < first and after < upto.seq:
+                report_loss(self._options, _retained(after + 1, min(first - 1, upto.seq)))
+                after = min(first - 1, upto.seq)
+            return planned(archive, after, upto.seq, self._options.partitions_min) if after < upto.seq else []
+
+    def _resumed(self, archive: Rows, mark: Mark) -> int:
+        """The row to go on after. What another archive holds has not been read, so it is read from its beginning."""
+        reason = archive.loss(mark)
+        if reason is None:
+            return mark.seq
+        first, last = archive.bounds()
+        report_loss(self._options, f"{reason}; what it had after row {mark.seq} is lost, rows {first} to {last} follow")
+        return first - 1
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
@@ -256,18 +331,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held."""
 
-    def _lost(self, first: int, last: int) -> None:
-        if self._options.fail_on_loss:
-            raise DataLossError(
-                f"rows {first} to {last} were removed by retention before they were read; "
-                "set failOnDataLoss to false to go on behind them"
-            )
 
-    @staticmethod
-    def _seq(offset: dict[str, int]) -> int:
-        if offset.get("v") != OFFSET_VERSION:
+def offset_of(mark: Mark) -> dict[str, int | str]:
+    return {"v": OFFSET_VERSION, "seq": mark.seq, "archive": mark.archive, "term": mark.term}
+
+
+def mark_of(offset: dict[str, int | str]) -> Mark:
+    """Offsets of version 1 named no archive: they fit any."""
+    match offset:
+        case {"v": 1, "seq": int(seq)}:
+            return Mark(seq)
+        case {"v": 2, "seq": int(seq), "archive": str(archive), "term": str(term)}:
+            return Mark(seq, archive, term)
+        case _:
             raise MisuseError(f"offset {offset} has an unknown version; this is version {OFFSET_VERSION}")
-        return offset["seq"]
+
+
+def _retained(first: int, last: int) -> str:
+    return f"rows {first} to {last} ({last - first + 1}) were removed by retention before they were read"
 
 
 class BatchReader(DataSourceReader):
@@ -276,23 +357,25 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._target_schema = arrow_schema(schema)
-        first, last = bounds_of(options.path)
-        if options.start.isdigit():
-            wanted = int(options.start)
-            if wanted < first and options.fail_on_loss:
-                raise DataLossError(f"rows {wanted} to {first - 1} were removed by retention")
-            first = max(first, wanted)
-        elif options.start == "latest":
+        if options.start == "latest":
             raise MisuseError("a batch reads what is there: startingSeq is earliest or a sequence, not latest")
-        if options.end is not None:
-            if options.end > last:
-                raise MisuseError(f"endingSeq is {options.end}, and the last row that is sealed is {last}")
-            last = max(options.end, first - 1)
-        self._after, self._upto = first - 1, last
+        with archive_at(options.path) as archive:
+            first, last = archive.bounds()
+            if options.start.isdigit():
+                wanted = int(options.start)
+                if wanted < first:
+                    report_loss(options, _retained(wanted, first - 1))
+                first = max(first, wanted)
+            if options.end is not None:
+                if options.end > last:
+                    raise MisuseError(f"endingSeq is {options.end}, and the last row that is sealed is {last}")
+                last = max(options.end, first - 1)
+            # Spark wants at least one partition; an empty range reads nothing.
+            empty = Range(first - 1, first - 1, archive.mark(min(first - 1, last)))
+            self._parts = planned(archive, first - 1, last, options.partitions_min) if last >= first else [empty]
 
     def partitions(self) -> Sequence[Range]:
-        # Spark wants at least one partition; an empty range reads nothing.
-        return split(self._after, self._upto, self._options.partitions_min) or [Range(self._after, self._after)]
+        return self._parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
