@@ -17,6 +17,7 @@ DOORS = {
     "unisono.protocols.sequencer.bulk": "numpy",
     "unisono.protocols.sequencer.changes": "numpy",
     "unisono.audit.columns": "pyarrow",
+    "unisono.audit.columnar": "numpy pyarrow scipy",
     "unisono.experiments.picture": "matplotlib",
     **{f"unisono.runtime.{name}": "pyarrow" for name in ("archivist", "shelf", "streamed")},
     "unisono.runtime.ens.nats": "nats",

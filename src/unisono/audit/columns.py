@@ -6,14 +6,14 @@ floats that are whole, or integers as names; `normal` gives every batch the one 
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
-from unisono.audit.files import NAMES, NEEDED, NUMBERS, WHOLE_MAX, check, check_header, check_kind, typed
+from unisono.audit.files import NAMES, NEEDED, NUMBERS, WHOLE_MAX, check, check_header, check_kind
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import HEADER_KEY, Header, Record
 
@@ -64,10 +64,15 @@ def _schema(header: Header) -> Any:
 def _batches(schema: Any, records: Iterable[Record]) -> Iterator[Any]:
     source = iter(records)
     while rows := list(islice(source, BATCH_ROWS)):
-        columns = [[getattr(row, column) for row in rows] for column in COLUMNS]
-        yield pa.record_batch(
-            [pa.array(_plain(values), type=field.type) for values, field in zip(columns, schema)], schema=schema
-        )
+        yield batch_of(rows, schema)
+
+
+def batch_of(records: Sequence[Record], schema: Any = SCHEMA) -> Any:
+    """Records as a batch in the schema."""
+    columns = [[getattr(record, column) for record in records] for column in COLUMNS]
+    return pa.record_batch(
+        [pa.array(_plain(values), type=field.type) for values, field in zip(columns, schema)], schema=schema
+    )
 
 
 def _plain(values: list[Any]) -> list[Any]:
@@ -75,13 +80,13 @@ def _plain(values: list[Any]) -> list[Any]:
     return [list(value.items()) if isinstance(value, dict) else value for value in values]
 
 
-def scan(file: IO[bytes], name: str, given: Mapping[str, str]) -> tuple[Header, Iterator[Record]]:
+def scan(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, Iterator[Record]]:
     """As `files.scan`, for a file known to be Arrow or Parquet."""
     header, batches = scan_batches(file, name, given)
     return header, (record for batch in batches for record in records_of(batch))
 
 
-def scan_batches(file: IO[bytes], name: str, given: Mapping[str, str]) -> tuple[Header, Iterator[Any]]:
+def scan_batches(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, Iterator[Any]]:
     """The header, and the rows as checked batches of the one schema."""
     try:
         schema, batches = _open(file)
@@ -118,9 +123,8 @@ def _open(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
     return stream.schema, iter(stream)
 
 
-def _normal_batches(file: IO[bytes], name: str, batches: Iterator[Any], given: Mapping[str, str]) -> Iterator[Any]:
+def _normal_batches(file: IO[bytes], name: str, batches: Iterator[Any], given: Mapping[str, Any]) -> Iterator[Any]:
     row = 0
-    told = typed(given, name)
     with file:
         while True:
             try:
@@ -128,21 +132,21 @@ def _normal_batches(file: IO[bytes], name: str, batches: Iterator[Any], given: M
                 if batch is None:
                     return
                 batch.validate(full=True)  # pyarrow trusts offsets: a garbled file would crash the process
-                found = normal(batch, told, name, row)
+                found = normal(batch, given, name, row)
             except BROKEN as problem:
                 raise FormatError(f"{name}, row {row + 1}", _first_line(problem)) from None
             yield found
             row += batch.num_rows
 
 
-def normal(batch: Any, told: Mapping[str, Any], name: str, row: int) -> Any:
-    """The batch in the schema of journals; `told` fills what rows leave out, `row` rows of the file came before.
+def normal(batch: Any, given: Mapping[str, Any], name: str, row: int) -> Any:
+    """The batch in the schema of journals; `given` fills what rows leave out, `row` rows of the file came before.
 
     Raises FormatError for the first column that does not fit, else for the first row that lacks what its kind needs.
     """
     arrays = []
     for column in COLUMNS:
-        wanted, default = _TYPES[column], told.get(column, _DEFAULTS.get(column))
+        wanted, default = _TYPES[column], given.get(column, _DEFAULTS.get(column))
         if column in batch.schema.names:
             array = _fit(batch.column(column), column, lambda i: f"{name}, row {row + i + 1}", name)
             if default is not None and array.null_count:

@@ -55,13 +55,14 @@ def scan(path: str | Path) -> tuple[Header, Iterator[Record]]:
 
 def scan_part(part: Part, alone: bool) -> tuple[Header, Iterator[Record]]:
     """The same of one file. Alone it has to hold something; among others it may be empty."""
+    given = typed(part)
     file, is_columnar = open_part(part.path)
     try:
         if is_columnar:
             from unisono.audit.columns import scan as scan_columns  # pyarrow is optional
 
-            return scan_columns(file, str(part.path), part.given)
-        return _scan_lines(file, str(part.path), part.given, alone)
+            return scan_columns(file, str(part.path), given)
+        return _scan_lines(file, str(part.path), given, alone)
     except BaseException:
         file.close()
         raise
@@ -95,7 +96,7 @@ def check_header(fields: Any, where: str) -> Header:
     return header
 
 
-def _scan_lines(file: IO[bytes], name: str, given: Mapping[str, str], alone: bool) -> tuple[Header, Iterator[Record]]:
+def _scan_lines(file: IO[bytes], name: str, given: Mapping[str, Any], alone: bool) -> tuple[Header, Iterator[Record]]:
     header, line = read_header(file, name, alone)
     return header, _lines(file, name, line, given)
 
@@ -120,22 +121,22 @@ def read_header(file: IO[bytes], name: str, alone: bool = True) -> tuple[Header,
     return Header(), 0
 
 
-def _lines(file: IO[bytes], name: str, line: int, given: Mapping[str, str]) -> Iterator[Record]:
+def _lines(file: IO[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Record]:
     with file:
         while lines := read_lines(file, name, line):
             yield from decode_lines(lines, name, line, given)
             line += len(lines)
 
 
-def read_lines(file: IO[bytes], name: str, line: int) -> list[bytes]:
-    """Some more lines; `line` of them were read before."""
+def read_lines(file: IO[bytes], name: str, line: int, size: int = CHUNK_BYTES) -> list[bytes]:
+    """Some more lines, about `size` bytes; `line` of them were read before."""
     try:
-        return file.readlines(CHUNK_BYTES)
+        return file.readlines(size)
     except UNREADABLE as problem:
         raise FormatError(f"{name}, after line {line}", str(problem)) from None
 
 
-def decode_lines(lines: list[bytes], name: str, line: int, given: Mapping[str, str]) -> Iterator[Record]:
+def decode_lines(lines: list[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Record]:
     """The records of these lines; blank ones hold none."""
     try:
         records = [] if given else _record.decode_lines(b"".join(lines))
@@ -152,12 +153,12 @@ def decode_lines(lines: list[bytes], name: str, line: int, given: Mapping[str, s
             yield check(_decode(text, f"{name}, line {line}", given), name, "line", line)
 
 
-def _decode(text: bytes, where: str, given: Mapping[str, str]) -> Record:
+def _decode(text: bytes, where: str, given: Mapping[str, Any]) -> Record:
     try:
         fields = _anything.decode(text)
         if isinstance(fields, dict):
             fields = {column: _plain(column, value) for column, value in fields.items() if value is not None}
-            fields = {**typed(given, where), **fields}
+            fields = {**given, **fields}
         return msgspec.convert(fields, Record)
     except msgspec.ValidationError as problem:
         reason, _, place = str(problem).partition(" - at `$")
@@ -189,19 +190,19 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and abs(value) <= WHOLE_MAX and value.is_integer() else value
 
 
-def typed(given: Mapping[str, str], where: str) -> dict[str, Any]:
-    """What the folders tell, as values of a record."""
+def typed(part: Part) -> dict[str, Any]:
+    """What the folders of a file tell, as values of a record."""
     told: dict[str, Any] = {}
-    for column, text in given.items():
+    for column, text in part.given.items():
         if column in NUMBERS:
             try:
                 told[column] = msgspec.convert(text, Int64, strict=False)
             except msgspec.ValidationError:
-                raise FormatError(f"{where}, column {column}", f"its folder says {text!r}, no integer") from None
+                raise FormatError(f"{part.path}, column {column}", f"its folder says {text!r}, no integer") from None
         elif column in NAMES:
             told[column] = text
         elif column == "kind":
-            told[column] = check_kind(text, where)
+            told[column] = check_kind(text, str(part.path))
     return told
 
 

@@ -1,5 +1,7 @@
 """The papers' figures of merit, for a journal as a whole."""
 
+from typing import Any
+
 from unisono.audit.trace import Trace
 
 SECOND_US = 1_000_000
@@ -11,8 +13,8 @@ def measure(trace: Trace) -> dict[str, float]:
     metrics: dict[str, float] = {
         "events": events,
         "ordering_degree": round(ordering_degree(trace), 6),
-        "inverted_share": _share(sum(len(found.events) for found in trace.inversions), events),
-        "tagged_share": _share(len(trace.tags), told),
+        "inverted_share": share(sum(len(found.events) for found in trace.inversions), events),
+        "tagged_share": share(len(trace.tags), told),
         "gaps": sum(record.kind == "gap" for record in trace.records),
     }
     latencies = sorted(
@@ -21,9 +23,9 @@ def measure(trace: Trace) -> dict[str, float]:
         if record.kind in ("deliver", "tag") and (latency := trace.latency_us(record)) is not None
     )
     if latencies:
-        metrics["notified_within_1s"] = _share(sum(latency <= SECOND_US for latency in latencies), len(latencies))
-        metrics["latency_p50_us"] = _percentile(latencies, 50)
-        metrics["latency_p99_us"] = _percentile(latencies, 99)
+        metrics["notified_within_1s"] = share(sum(latency <= SECOND_US for latency in latencies), len(latencies))
+        metrics["latency_p50_us"] = percentile(latencies, 50)
+        metrics["latency_p99_us"] = percentile(latencies, 99)
     return metrics
 
 
@@ -48,10 +50,10 @@ def ordering_degree(trace: Trace) -> float:
     return sum(degrees) / len(degrees) if degrees else 1.0
 
 
-def _share(part: int, whole: int) -> float:
+def share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
 
 
-def _percentile(ordered: list[int], percent: int) -> int:
+def percentile(ordered: Any, percent: int) -> int:
     """Nearest rank: the least value that `percent` of the values do not exceed."""
-    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+    return int(ordered[max(0, -(-percent * len(ordered) // 100) - 1)])

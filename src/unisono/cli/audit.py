@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unisono.audit import JUDGES, Report, examine, read
+from unisono.audit import JUDGES, Report
+from unisono.audit.engines import ENGINES, choose, examine_file
 from unisono.errors import MisuseError
 from unisono.model.journal import Header
 
@@ -26,8 +27,13 @@ def audit(
         ),
     ] = None,
     on: Annotated[
-        str, typer.Option(help="Where: local, spark, spark://host:port (a cluster) or sc://host:port (Spark Connect).")
-    ] = "local",
+        str,
+        typer.Option(
+            help="Who judges: python, arrow (columns; one machine), spark, spark://host:port (a cluster) or "
+            "sc://host:port (Spark Connect). auto takes what is cheapest for the size of FILE; local is auto without "
+            "Spark. All give the same verdicts."
+        ),
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Is a journal, or any log of deliveries, consistent?
@@ -38,12 +44,13 @@ def audit(
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
     """
     with Console(stderr=True).status(f"reading {file}") as status:
-        if on == "local":
-            journal = read(file)
-            status.update(f"judging {file}")
-            header, report = journal.header, examine(journal)
+        if on not in ENGINES and not on.startswith(("spark://", "sc://")):
+            raise MisuseError(f"--on {on}: give {', '.join(ENGINES)}, spark://host:port or sc://host:port")
+        engine = choose(file, spark=on == "auto") if on in ("auto", "local") else on
+        if engine in ("python", "arrow"):
+            header, report = examine_file(file, engine, lambda step: status.update(f"{step} {file}"))
         else:
-            header, report = _on_spark(on, file)
+            header, report = _on_spark(engine, file)
     judged = {verdict.judge: verdict for verdict in report.verdicts}
     promised = [full_name(name) for name in promise or header.promises]
     for name in promised:

@@ -1,0 +1,127 @@
+"""Causes on columns: by clocks one sort over deliveries and clock entries, by lists of causes one more graph."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from unisono.audit.columnar.log import NONE, Authors, Ints, Log
+from unisono.audit.columnar.order import components, knotted, neighbours
+from unisono.audit.columnar.streams import Streams
+from unisono.model.journal import Record
+
+BLOCK_ENTRIES = 1 << 22
+"""Streams are taken together until their deliveries have so many clock entries: a bound on memory."""
+
+
+def by_clock(log: Log, streams: Streams, authors: Authors) -> tuple[int, list[Record]] | None:
+    """How many notifications came before one of their causes, and records that show one; None without clocks.
+
+    Event m with clock {x: n} came too early if an event of publisher x with a number up to n was notified later in the
+    same stream. So entries and events of one (stream, x) meet in one sort, read from the end.
+    """
+    tellers = log.telling_causes("clock")
+    if not (tellers != NONE).any():
+        return None
+    starts, sizes, publishers, needs = _entries(log, tellers)
+    entries = sizes[streams.events]
+    per_stream = np.add.reduceat(entries, streams.starts[:-1]) if len(entries) else np.empty(0, np.int64)
+    count = 0
+    shown: list[Record] = []
+    first = 0
+    while first < len(per_stream):
+        reach = np.cumsum(per_stream[first:])
+        last = first + max(1, int(np.searchsorted(reach, BLOCK_ENTRIES)))
+        low, high = int(streams.starts[first]), int(streams.starts[last])
+        block = slice(low, high)
+        events = streams.events[block]
+        asked = np.repeat(np.arange(high - low), entries[block])
+        offsets = np.arange(len(asked)) - np.repeat(np.cumsum(entries[block]) - entries[block], entries[block])
+        at = starts[events[asked]] + offsets
+        early = _early(streams.subscribers[block], asked, publishers[at], needs[at], authors, events)
+        count += len(np.unique(asked[early]))
+        if len(early) and not shown:
+            i = asked[early[0]]
+            mine = (streams.subscribers[block] == streams.subscribers[low + i]) & (np.arange(high - low) > i)
+            mine &= (authors.publishers[events] == publishers[at[early[0]]]) & (
+                authors.seqs[events] <= needs[at[early[0]]]
+            )
+            rows = streams.rows[low + np.array([i, np.flatnonzero(mine)[0]])]
+            clock = dict(log.columns["clock"][int(tellers[events[i]])].as_py())
+            effect, cause = log.known_records(rows)
+            shown = [replace(effect, clock=clock), replace(cause, clock=None)]
+            if rows[0] > rows[1]:  # equal positions stand in the order of rows
+                shown.reverse()
+        first = last
+    return count, shown
+
+
+def _entries(log: Log, tellers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Event -> where its clock's entries start and how many it has; the entries' publishers and numbers."""
+    known = np.flatnonzero(tellers != NONE)
+    clocks = log.columns["clock"].take(pa.array(tellers[known])).combine_chunks()
+    lengths = np.diff(np.asarray(clocks.offsets))
+    publishers = log.names("publisher")
+    assert publishers is not None
+    codes = pc.index_in(clocks.keys, publishers.names)
+    keys = np.asarray(codes.fill_null(NONE), np.int64)
+    numbers = np.asarray(clocks.items, np.int64)
+    owners = np.repeat(known, lengths)
+    # Of an entry that stands twice the last counts; nobody hears of a publisher whose events nobody has.
+    pairs = owners * (len(publishers.names) + 1) + keys + 1
+    kept = len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1]
+    kept = np.sort(kept[keys[kept] != NONE])
+    sizes = np.bincount(owners[kept], minlength=len(tellers)).astype(np.int64)
+    return np.cumsum(sizes) - sizes, sizes, keys[kept], numbers[kept]
+
+
+def _early(subscribers: Ints, asked: Ints, publishers: Ints, needs: Ints, authors: Authors, events: Ints) -> Ints:
+    """Which needs are not met: an event of the publisher, up to the number, comes later in the stream."""
+    size = len(events)
+    gives = np.flatnonzero(authors.publishers[events] != NONE)
+    lines = np.concatenate(
+        [
+            subscribers[asked] * authors.publishers_count + publishers,
+            subscribers[gives] * authors.publishers_count + authors.publishers[events[gives]],
+        ]
+    )
+    lines = np.unique(lines, return_inverse=True)[1]
+    ranks = np.unique(np.concatenate([needs, authors.seqs[events[gives]]]), return_inverse=True)[1]
+    places = np.concatenate([asked, gives])
+    is_give = np.arange(len(places)) >= len(asked)
+    # From the end of the stream; an event is not later than itself, so its needs come first.
+    order = np.lexsort(((size - 1 - places) * 2 + is_give, lines))
+    above = int(ranks.max(initial=0)) + 2
+    floor = (int(lines.max(initial=0)) - lines[order]) * above  # lower in every further line: the minimum starts anew
+    least = np.minimum.accumulate(floor + np.where(is_give[order], ranks[order], above - 1)) - floor
+    met = is_give[order] | (least > ranks[order])
+    return np.sort(order[~met])
+
+
+def by_causes(log: Log, streams: Streams) -> list[Record] | None:
+    """The records among which the reference finds all late causes, empty if there are none; None without causes.
+
+    A late cause closes a circle of delivery order and causality: only what lies in their knots is looked at.
+    """
+    tellers = log.telling_causes("depends_on")
+    known = np.flatnonzero(tellers != NONE)
+    if not len(known):
+        return None
+    lists = log.columns["depends_on"].take(pa.array(tellers[known])).combine_chunks()
+    effects = np.repeat(known, np.asarray(pc.list_value_length(lists), np.int64))
+    causes = np.asarray(pc.index_in(lists.flatten(), log.events.names).fill_null(NONE), np.int64)
+    use = (causes != NONE) & (causes != effects)
+    first, second = neighbours(streams)
+    size = len(log.events.names)
+    labels = components(size, np.concatenate([first, causes[use]]), np.concatenate([second, effects[use]]))
+    inside = knotted(labels)
+    if not inside.any():
+        return []
+    others = np.flatnonzero(log.is_kind("tag", "publish"))
+    rows = np.sort(np.concatenate([streams.rows, others]))
+    rows = rows[inside[log.events.codes[rows]]]
+    found = log.records(rows)
+    by_event = {int(event): tuple(told) for event, told in zip(known, lists.to_pylist())}
+    return [
+        replace(record, depends_on=by_event.get(int(event), ())) for record, event in zip(found, log.events.codes[rows])
+    ]

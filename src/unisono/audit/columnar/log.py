@@ -1,0 +1,239 @@
+"""A journal as columns: names as small integers, one order of rows per subscriber, what is known of each event.
+
+`Trace` in arrays. Rows are counted from 0 in the order of files and rows. `stream_*` are the first untagged deliveries
+in the order of (subscriber, position, row): one stream after the other, as `Trace.streams` has them.
+"""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from unisono.audit.columns import COLUMNS, SCHEMA, records_of
+from unisono.audit.trace import TELLING, Trace
+from unisono.model.journal import Header, Journal, Record
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+NONE = -1
+"""No name: names are numbered from 0."""
+_USUAL = {"kind": "deliver", "at_us": 0}
+
+
+class Names(NamedTuple):
+    """A column of names: the number of each row's name (`NONE` where it has none), and the names by number."""
+
+    codes: Ints
+    names: Any
+
+    def name(self, code: int) -> str:
+        found: str = self.names[int(code)].as_py()
+        return found
+
+
+class Numbers(NamedTuple):
+    """A column of numbers; what `known` does not mark means nothing."""
+
+    values: Ints
+    known: Flags
+
+
+class Log:
+    """A journal whose rows have been read; columns that say nothing in any row are not kept."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.size = 0
+        self._chunks: dict[str, list[Any]] = {column: [] for column in COLUMNS}
+
+    def add(self, batch: Any) -> None:
+        """Rows after those that are there, in the schema of journals."""
+        for column, array in zip(COLUMNS, batch.columns, strict=True):
+            usual = _USUAL.get(column)
+            if (usual is not None and pc.all(pc.equal(array, usual)).as_py()) or array.null_count == len(array):
+                array = pa.nulls(len(array))
+            self._chunks[column].append(array)
+        self.size += batch.num_rows
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Column -> its values; without the columns that say nothing."""
+        found = {}
+        for column, chunks in self._chunks.items():
+            wanted = SCHEMA.field(column).type
+            if any(chunk.type == wanted for chunk in chunks):
+                filled = [chunk if chunk.type == wanted else self._unsaid(column, len(chunk)) for chunk in chunks]
+                found[column] = pa.chunked_array(filled, wanted)
+        self._chunks.clear()
+        return found
+
+    def _unsaid(self, column: str, rows: int) -> Any:
+        return pa.repeat(pa.scalar(_USUAL.get(column), SCHEMA.field(column).type), rows)
+
+    def records(self, rows: Ints) -> list[Record]:
+        """These rows as records."""
+        arrays = []
+        for column in COLUMNS:
+            if column in self.columns:
+                arrays.append(self.columns[column].take(pa.array(rows)).combine_chunks())
+            else:
+                arrays.append(self._unsaid(column, len(rows)))
+        return list(records_of(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)))
+
+    @cached_property
+    def trace(self) -> Trace:
+        """All rows for a judge that has no columnar form."""
+        return Trace(Journal(self.header, self.records(np.arange(self.size))))
+
+    def names(self, column: str) -> Names | None:
+        """A column of names, None if no row has one."""
+        if column not in self.columns:
+            return None
+        encoded = self.columns[column].dictionary_encode().unify_dictionaries()
+        codes = np.empty(self.size, np.int64)
+        start = 0
+        for chunk in encoded.chunks:
+            indices = chunk.indices
+            codes[start : start + len(chunk)] = indices.fill_null(NONE) if indices.null_count else indices
+            start += len(chunk)
+        return Names(codes, encoded.chunk(0).dictionary)
+
+    def numbers(self, column: str) -> Numbers | None:
+        """A column of numbers, None if no row has one."""
+        if column not in self.columns:
+            return None
+        array = self.columns[column]
+        known = ~np.asarray(array.is_null()) if array.null_count else np.ones(self.size, bool)
+        return Numbers(np.asarray(array.fill_null(0) if array.null_count else array), known)
+
+    def is_kind(self, *kinds: str) -> Flags:
+        """Which rows are of these kinds."""
+        if "kind" not in self.columns:
+            return np.full(self.size, "deliver" in kinds)
+        return np.asarray(pc.is_in(self.columns["kind"], pa.array(kinds)))
+
+    @cached_property
+    def kinds(self) -> dict[str, None]:
+        """The kinds there are."""
+        if "kind" not in self.columns:
+            return {"deliver": None} if self.size else {}
+        return dict.fromkeys(self.columns["kind"].unique().to_pylist())
+
+    # What every judge starts from
+
+    @cached_property
+    def delivered(self) -> Ints:
+        """Rows that are untagged deliveries."""
+        return np.flatnonzero(self.is_kind("deliver"))
+
+    @cached_property
+    def tagged(self) -> Ints:
+        return np.flatnonzero(self.is_kind("tag")) if "tag" in self.kinds else np.empty(0, np.int64)
+
+    @cached_property
+    def told(self) -> Ints:
+        """Notifications, tagged or not, in the order of rows."""
+        return np.sort(np.concatenate([self.delivered, self.tagged])) if len(self.tagged) else self.delivered
+
+    @cached_property
+    def telling(self) -> Ints | None:
+        """Rows that tell something of their event; None if all do."""
+        if all(kind in TELLING for kind in self.kinds):
+            return None
+        return np.flatnonzero(self.is_kind(*TELLING) & (self.events.codes != NONE))
+
+    @cached_property
+    def subscribers(self) -> Names:
+        return self.names("subscriber") or _nobody(self.size)
+
+    @cached_property
+    def events(self) -> Names:
+        return self.names("event") or _nobody(self.size)
+
+    @cached_property
+    def is_timed(self) -> bool:
+        """As `Trace.is_timed`: whether `at_us` means anything."""
+        return "at_us" in self.columns
+
+    # What is known of events
+
+    def last_telling(self, known: Flags, rows: Ints | None = None) -> Ints:
+        """Event -> the last row that tells, `NONE` if none does; `rows` are those that may tell (all telling ones)."""
+        found = np.full(len(self.events.names), NONE)
+        if rows is None:
+            rows = self.telling
+        rows = np.flatnonzero(known) if rows is None else rows[known[rows]]
+        found[self.events.codes[rows]] = rows  # of several rows of an event the last is written last
+        return found
+
+    def telling_causes(self, column: str) -> Ints:
+        """The same for `clock` and `depends_on`, which mean something else in `timestamp` rows."""
+        known = ~np.asarray(self.columns[column].is_null())
+        return self.last_telling(known, np.flatnonzero(self.is_kind("deliver", "tag", "publish")))
+
+    @cached_property
+    def authors(self) -> "Authors | None":
+        """As `Trace.authors`, by event; None if no row tells."""
+        publishers, seqs = self.names("publisher"), self.numbers("publisher_seq")
+        if publishers is None or seqs is None:
+            return None
+        rows = self.last_telling((publishers.codes != NONE) & seqs.known)
+        if not (rows != NONE).any():
+            return None
+        return Authors(
+            np.where(rows != NONE, publishers.codes[rows], NONE), seqs.values[rows], len(publishers.names), rows
+        )
+
+    @cached_property
+    def topics(self) -> "Topics | None":
+        """As `Trace.topics`, by event; None if no row tells."""
+        topics = self.names("topic")
+        if topics is None:
+            return None
+        rows = self.last_telling(topics.codes != NONE)
+        return Topics(np.where(rows != NONE, topics.codes[rows], NONE), rows) if (rows != NONE).any() else None
+
+    def answered(self, rows: Ints) -> tuple[Ints, Flags]:
+        """When the subscriber had what these rows say, and where that is known: as `Trace.delivered_us`."""
+        delivered, written = self.numbers("delivered_us"), self.numbers("at_us")
+        moments, known = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
+        if delivered is not None:
+            moments, known = delivered.values[rows], delivered.known[rows]
+        if written is not None:
+            moments, known = np.where(known, moments, written.values[rows]), np.ones(len(rows), bool)
+        return moments, known
+
+    def known_records(self, rows: Ints) -> list[Record]:
+        """A few rows as records that also say what is known of their events: topic, publisher, publisher_seq."""
+        found = self.records(rows)
+        for i, event in enumerate(self.events.codes[rows]):
+            if self.authors is not None and self.authors.rows[event] != NONE:
+                teller = self.records(self.authors.rows[[event]])[0]
+                found[i] = replace(found[i], publisher=teller.publisher, publisher_seq=teller.publisher_seq)
+            if self.topics is not None and self.topics.rows[event] != NONE:
+                found[i] = replace(found[i], topic=self.records(self.topics.rows[[event]])[0].topic)
+        return found
+
+
+class Authors(NamedTuple):
+    """Event -> its publisher (`NONE`: unknown), its number among that publisher's, and the row that tells."""
+
+    publishers: Ints
+    seqs: Ints
+    publishers_count: int
+    rows: Ints
+
+
+class Topics(NamedTuple):
+    """Event -> its topic (`NONE`: unknown), and the row that tells."""
+
+    codes: Ints
+    rows: Ints
+
+
+def _nobody(size: int) -> Names:
+    return Names(np.full(size, NONE), pa.array([], pa.string()))

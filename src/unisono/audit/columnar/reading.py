@@ -1,0 +1,90 @@
+"""A journal into columns: batches where pyarrow understands the rows as the reference reader does, else through that.
+
+Arrow and Parquet come as checked batches of the one schema. Lines of JSON are parsed by pyarrow in large pieces. A
+piece that pyarrow refuses, or might read otherwise than the reference reader (`files`), goes through the reference
+reader, which mends what may be mended and refuses the rest by its line. So both say the same of every file.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from unisono.audit.columnar.log import Log
+from unisono.audit.columns import BROKEN, COLUMNS, SCHEMA, batch_of, check_rows, normal, scan_batches
+from unisono.audit.files import decode_lines, read_header, read_lines, typed
+from unisono.audit.parts import Part, open_part, parts_of
+from unisono.errors import FormatError
+from unisono.model.journal import Header
+
+PIECE_BYTES = 1 << 23
+# A clock is an object, which pyarrow does not read as a map: asked for as text, it makes pyarrow refuse the piece.
+_READ_AS = pa.schema([pa.field(f.name, pa.string() if f.name == "clock" else f.type) for f in SCHEMA])
+_PARSE = pj.ParseOptions(explicit_schema=_READ_AS, unexpected_field_behavior="ignore", newlines_in_values=False)
+
+
+def load(path: str | Path) -> Log:
+    """All rows of a file or folder, in the order of files and rows: `load("run.jsonl").size`."""
+    first, *others = parts_of(Path(path))
+    header, batches = batches_of(first, alone=first.path == Path(path))
+    log = Log(header)
+    for batch in batches:
+        log.add(batch)
+    for part in others:
+        for batch in batches_of(part, alone=False)[1]:
+            log.add(batch)
+    return log
+
+
+def batches_of(part: Part, alone: bool) -> tuple[Header, Iterator[Any]]:
+    """The header of one file, and its rows as checked batches of the one schema."""
+    given = typed(part)
+    file, is_columnar = open_part(part.path)
+    try:
+        if is_columnar:
+            return scan_batches(file, str(part.path), given)
+        header, line = read_header(file, str(part.path), alone)
+        return header, _pieces(file, str(part.path), line, given)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _pieces(file: IO[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Any]:
+    with file:
+        while lines := read_lines(file, name, line, PIECE_BYTES):
+            piece = b"".join(lines)
+            batch = _parsed(piece, len(lines), given, name, line)
+            if batch is not None:
+                yield batch
+            else:
+                records = decode_lines(lines, name, line, given)
+                while some := list(islice(records, 1 << 16)):
+                    yield batch_of(some)
+            line += len(lines)
+
+
+def _parsed(piece: bytes, lines: int, given: Mapping[str, Any], name: str, line: int) -> Any | None:
+    """The rows of a piece as pyarrow reads them, or None where it might differ from the reference reader."""
+    # One record on every line: only there does one end and the next begin. And NaN is no JSON.
+    if piece.count(b"}\n{") + 1 != lines or piece[:1] != b"{" or b"NaN" in piece or b"Inf" in piece:
+        return None
+    try:
+        options = pj.ReadOptions(use_threads=False, block_size=len(piece) + 1)
+        table = pj.read_json(io.BytesIO(piece), read_options=options, parse_options=_PARSE)
+        if table.num_rows != lines or table.column("clock").null_count != lines:
+            return None
+        batch = pa.RecordBatch.from_arrays(
+            [table.column(column).combine_chunks() for column in COLUMNS if column != "clock"],
+            names=[column for column in COLUMNS if column != "clock"],
+        )
+        batch.validate(full=True)
+        found = normal(batch, given, name, line)
+        check_rows(found, name, "line", line)
+    except (FormatError, *BROKEN):
+        return None
+    return found

@@ -1,0 +1,125 @@
+"""Streams in arrays: the order of deliveries, first deliveries, and their neighbours."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unisono.audit.columnar.log import Flags, Ints, Log
+
+
+class Streams(NamedTuple):
+    """First untagged deliveries, stream after stream; the first three run in parallel."""
+
+    subscribers: Ints
+    """Whose stream, as a number of `Log.subscribers`; streams stand in the order in which `Trace` has them."""
+    events: Ints
+    rows: Ints
+    starts: Ints
+    """Where each stream begins; one more at the end."""
+    surplus: Ints
+    """Rows that deliver an event its subscriber already had."""
+
+
+def streams_of(log: Log) -> Streams:
+    rows = log.delivered
+    subscribers = log.subscribers.codes[rows]
+    order = _order(_in_trace_order(log)[subscribers], _positions(log, rows))
+    if order is not None:
+        rows, subscribers = rows[order], subscribers[order]
+    events = log.events.codes[rows]
+    again = _again(subscribers, events)
+    surplus = np.empty(0, np.int64)
+    if again is not None:
+        surplus, kept = rows[again], ~again
+        rows, subscribers, events = rows[kept], subscribers[kept], events[kept]
+    borders = np.flatnonzero(subscribers[1:] != subscribers[:-1]) + 1
+    starts = np.concatenate([[0], borders, [len(rows)]]) if len(rows) else np.zeros(1, np.int64)
+    return Streams(subscribers, events, rows, starts, surplus)
+
+
+def _positions(log: Log, rows: Ints) -> Ints:
+    numbers = log.numbers("position")
+    return numbers.values[rows] if numbers is not None else np.empty(0, np.int64)
+
+
+def _in_trace_order(log: Log) -> Ints:
+    """Subscriber -> which stream it has: they are numbered as they are first notified, tagged or not."""
+    codes = log.subscribers.codes
+    first = np.full(len(log.subscribers.names), log.size)
+    rows = log.told[::-1]
+    first[codes[rows]] = rows
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return place
+
+
+def _order(streams: Ints, positions: Ints) -> Ints | None:
+    """The order by (stream, position, row), None if the rows stand in it."""
+    if len(streams) < 2:
+        return None
+    rising = (streams[1:] > streams[:-1]) | ((streams[1:] == streams[:-1]) & (positions[1:] >= positions[:-1]))
+    if rising.all():
+        return None
+    dense = _dense(streams, positions)
+    return dense if dense is not None else stable_order(streams, positions)
+
+
+def _dense(streams: Ints, positions: Ints) -> Ints | None:
+    """Where positions count the deliveries of a stream, each row's place is known without a sort."""
+    sizes = np.bincount(streams)
+    least = np.full(len(sizes), positions.max())
+    np.minimum.at(least, streams, positions)
+    if positions.min() < -(2**62) or positions.max() > 2**62:
+        return None
+    away = positions - least[streams]
+    if (away >= sizes[streams]).any():
+        return None
+    starts = np.cumsum(sizes) - sizes
+    order = np.full(len(streams), -1)
+    order[starts[streams] + away] = np.arange(len(streams))
+    return order if (order >= 0).all() else None
+
+
+def stable_order(major: Ints, minor: Ints) -> Ints:
+    """The order by (major, minor), equal ones as they stand; majors are small numbers from 0 on."""
+    low, high = int(minor.min()), int(minor.max())
+    if (int(major.max()) + 1) * (high - low + 1) < 2**63:
+        return np.argsort(major * (high - low + 1) + (minor - low), kind="stable")
+    return np.lexsort((minor, major))
+
+
+def _again(subscribers: Ints, events: Ints) -> Flags | None:
+    """Which deliveries are of an event the stream has had before; None if there is none, which a sort tells."""
+    if not len(events):
+        return None
+    keys = subscribers * (int(events.max()) + 1) + events
+    if not has_repeats(keys):
+        return None
+    order = np.argsort(keys, kind="stable")
+    again = np.zeros(len(keys), bool)
+    again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
+    return again
+
+
+def has_repeats(keys: Ints) -> bool:
+    ordered = np.sort(keys)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def falls(groups: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Elements below an earlier one of their group, and for each the place of the greatest before it.
+
+    Groups are numbers from 0 on; elements of a group stand in their order.
+    """
+    empty = np.empty(0, np.int64)
+    if len(values) < 2:
+        return empty, empty
+    order = np.argsort(groups, kind="stable")
+    ranks = np.unique(values, return_inverse=True)[1]
+    started = np.concatenate([[0], np.cumsum(groups[order][1:] != groups[order][:-1])])
+    keys = started * (int(ranks.max()) + 1) + ranks[order]  # later groups are above earlier ones
+    top = np.maximum.accumulate(keys)
+    low = np.flatnonzero(keys < top)
+    # The greatest stands where the running maximum last rose.
+    rose = np.maximum.accumulate(np.where(np.concatenate([[True], keys[1:] > top[:-1]]), np.arange(len(keys)), 0))
+    return order[low], order[rose[low]]
