@@ -124,6 +124,27 @@ def test_the_machine_inside_is_told_when_its_link_is_full_and_free_again() -> No
     assert told == [LinkFull(B), LinkFree(B)]
 
 
+def test_a_restart_remembers_that_a_link_is_full() -> None:
+    """Otherwise the machine inside, which remembers it too, would never hear that it is free again."""
+    told = []
+
+    class Watching(Counting):
+        def handle(self, message, now):  # type: ignore[no-untyped-def]
+            if isinstance(message, LinkFull | LinkFree):
+                told.append(message)
+            return super().handle(message, now)
+
+    config = SessionsConfig(outbox_max=4)
+    before, after = (Sessions(Watching(B), A, (B,), int, int, config) for _ in range(2))
+    for n in range(6):
+        before.handle(Publish(T, n), Micros(n))
+    after.restore(before.snapshot())
+    assert told == [LinkFull(B)]
+    after.handle(Publish(T, 6), Micros(10))
+    after.handle(Handled(B, 7), Micros(11))
+    assert told == [LinkFull(B), LinkFree(B)]
+
+
 def test_a_frame_out_of_turn_is_asked_for_again_and_not_kept() -> None:
     machine = Sessions(Counting(B), A, (B,), int, int)
     assert machine.handle(Frame(B, 2, 20), Micros(0)) == [Send(B, Handled(A, 0, resend=True))]

@@ -1,11 +1,14 @@
 """How long a node remembers a client that is away: exactly as long as subscribers believe."""
 
 import asyncio
+from pathlib import Path
 
 from tests.runtime.test_cluster import FAST, star
 from tests.runtime.test_tokens import introduce
 from unisono.model.ids import Address
 from unisono.model.time import SECOND
+from unisono.protocols.sequencer.messages import Install
+from unisono.runtime import edge
 from unisono.runtime.frames import Hello
 from unisono.runtime.node import Node
 from unisono.runtime.sequencing import sequencer_config
@@ -42,6 +45,41 @@ def test_a_client_is_forgotten_after_the_lease_that_subscribers_count_on_and_not
             for _ in range(2):  # coming back begins a new lease
                 assert await stay_away(node, lease_s * 3 / 4) == ""
             assert "forgotten" in await stay_away(node, lease_s)
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(run())
+
+
+def test_a_client_that_a_restart_finds_in_the_log_is_forgotten_after_its_lease(tmp_path: Path) -> None:
+    """Nobody has seen its connection end, and it never comes back."""
+    deployment = star()
+    lease_s = sequencer_config(deployment).subscriber_lease_us / SECOND
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        async with Node(deployment, "hub", tmp_path, FAST) as node:
+            host, manager = node.host, node.sequencer.manager if node.sequencer is not None else None
+            assert host is not None
+            assert manager is not None
+            host.post(edge.Open(Address("away"), 1, ("mine",)))
+            await host.settle()
+            (topic,) = manager.hosted
+            host.post(Install(Address("away/1"), 1, topic, (topic,)))
+            await host.settle()
+            assert manager.clients() == ["away/1"]
+        async with Node(deployment, "hub", tmp_path, FAST) as node:
+            assert node.sequencer is not None
+            manager = node.sequencer.manager
+            assert manager.clients() == ["away/1"]
+            loop.skipped_s += lease_s * 3 / 4
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert manager.clients() == ["away/1"], "until then it may count on us"
+            loop.skipped_s += lease_s
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            assert manager.clients() == []
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(run())

@@ -1,17 +1,18 @@
 """The clients of a node: what each has registered, what it watches for, and how long it may stay away.
 
-A client that stays away for `CLIENT_LEASE_US` is forgotten: its registrations stop costing, and its address is dead.
+A client that stays away for `CLIENT_LEASE_US` is forgotten: its registrations stop costing, and its address is dead. So
+are those that a restart has found in the log, or that came with a topic, and that never come themselves.
 Clients with a name of their own may come back whenever they like.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.time import SECOND
-from unisono.protocols.sequencer.inputs import Forget
+from unisono.protocols.sequencer.inputs import Forget, Lapse
 from unisono.runtime import edge
 from unisono.runtime.links import is_named, owner
 from unisono.runtime.sequencing import CLIENT_LEASE_US
@@ -29,7 +30,7 @@ class Clients:
         self,
         me: Address,
         send: Callable[[Address, Any], None],
-        forget: Callable[[Forget], None],
+        forget: Callable[[Lapse], None],
     ) -> None:
         """`send` reaches a client; `forget` is told of every registration of one that stayed away."""
         self.sids: dict[Address, dict[Address, None]] = {}
@@ -38,6 +39,7 @@ class Clients:
         self._watchers: dict[Address, list[str]] = {}
         self._leases: dict[Address, asyncio.TimerHandle] = {}
         self._forgotten: dict[Address, None] = {}
+        self._here: dict[Address, None] = {}
 
     def heard(self, message: Any) -> None:
         """A message to the machine: whoever it is from is registered there, until it says goodbye."""
@@ -46,6 +48,14 @@ class Clients:
             self.sids.get(owner(message.client), {}).pop(message.client, None)
         elif sid is not None and sid != self._me:
             self.sids.setdefault(owner(sid), {})[sid] = None
+
+    def inherited(self, sids: Iterable[Address]) -> None:
+        """The machine remembers these; those that are not here have a lease from now on."""
+        for sid in sids:
+            client = owner(sid)
+            self.sids.setdefault(client, {})[sid] = None
+            if client not in self._here and client not in self._leases:
+                self._begin_lease(client)
 
     # topics that are born
 
@@ -67,17 +77,22 @@ class Clients:
 
     def up(self, address: Address) -> None:
         """It is back, or new."""
+        self._here[address] = None
         lease = self._leases.pop(address, None)
         if lease is not None:
             lease.cancel()
 
     def down(self, address: Address) -> None:
         """Its connection is lost."""
+        self._here.pop(address, None)
         for client in [client for client in self._watchers if owner(client) == address]:
             del self._watchers[client]
-        if not is_named(address):
+        self._begin_lease(address)
+
+    def _begin_lease(self, client: Address) -> None:
+        if not is_named(client):
             loop = asyncio.get_running_loop()
-            self._leases[address] = loop.call_later(CLIENT_LEASE_US / SECOND, self._expire, address)
+            self._leases[client] = loop.call_later(CLIENT_LEASE_US / SECOND, self._expire, client)
 
     def _expire(self, client: Address) -> None:
         self._leases.pop(client, None)
@@ -85,7 +100,7 @@ class Clients:
         if len(self._forgotten) > FORGOTTEN_MAX:
             del self._forgotten[next(iter(self._forgotten))]
         for sid in self.sids.pop(client, {}):
-            self._forget(Forget(sid))
+            self._forget(Lapse(sid))
 
     def stop(self) -> None:
         for lease in self._leases.values():

@@ -14,7 +14,7 @@ from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
-from unisono.protocols.sequencer.inputs import Forget, Host, Migrate
+from unisono.protocols.sequencer.inputs import Forget, Host, Lapse, Migrate
 from unisono.protocols.sequencer.messages import SENDERS, Answer, ClientMessage, PeerMessage, Turn
 from unisono.runtime.fetching import FromArchive, ToArchive
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled
@@ -133,6 +133,7 @@ Logged = (
     | Host
     | Migrate
     | Forget
+    | Lapse
 )
 
 

@@ -25,7 +25,7 @@ from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import Said
-from unisono.protocols.sequencer.inputs import Forget
+from unisono.protocols.sequencer.inputs import Forget, Lapse
 from unisono.runtime import edge
 from unisono.runtime.brokers import (
     dial_node,
@@ -231,7 +231,7 @@ class Node:
     async def _start_sequencer(self, data: Path | None) -> None:
         level, clients = self.config.journal, self.clients
         role = self.sequencer = SequencerRole(
-            self.deployment, self.spec, self.links, self._journal, level, clients.born, self.refused, self.failed
+            self.deployment, self.spec, self.links, self._journal, level, clients, self.refused, self.failed
         )
         where = self.spec.standby if self.config.standby else self.spec.listen
         ens = make_ens(
@@ -408,9 +408,9 @@ class Node:
             for address in hello.addresses:
                 self.clients.down(address)
 
-    def _forget(self, goodbye: Forget) -> None:
+    def _forget(self, lapse: Lapse) -> None:
         if self.host is not None:
-            self.host.post(goodbye)
+            self.host.post(lapse)
 
     def _note(self, record: Record) -> None:
         if self._journal is not None:

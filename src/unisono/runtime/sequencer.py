@@ -13,10 +13,12 @@ from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.journal import Record
+from unisono.protocols.sequencer.inputs import Inherited
 from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.bundle import Bundle
+from unisono.runtime.clients import Clients
 from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
 from unisono.runtime.dialect import publisher_on
@@ -47,11 +49,11 @@ class SequencerRole:
         links: Links,
         journal: JournalFile | None,
         level: Level,
-        born: Callable[[edge.TopicsBorn], None],
+        clients: Clients,
         refused: Callable[[str], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`born` is told of new topics at home here."""
+        """`clients` are told of new topics at home here, and of whom the machine remembers."""
         self.me = me = Address(spec.name)
         parent = Address(spec.parent) if spec.parent is not None else None
         children = tuple(Address(child) for child in deployment.children(me))
@@ -62,7 +64,7 @@ class SequencerRole:
         self._peers = (*((parent,) if parent is not None else ()), *children)
         self._deployment, self._spec, self._links = deployment, spec, links
         self._journal, self._notes_numbers = journal, journal is not None and level == "all"
-        self._born, self._refused, self._failed = born, refused, failed
+        self._clients, self._refused, self._failed = clients, refused, failed
         self._clock = Clock()
         self._letters: list[tuple[Address, Any]] = []  # of this turn
         self._bundle = Bundle(self.ground.broadcast, self._broadcasts_done)
@@ -75,6 +77,7 @@ class SequencerRole:
         log = await self._open_log(data, token, log_config)
         self.host = Host(self.me, machine, self, log, config, Turns(self.manager).gather)
         replayed = await self.host.start()
+        self._clients.inherited(self.manager.clients())
         if replayed:
             logger.info("node %s handled %d inputs of its log again", self.me, replayed)
         if self._journal is not None:
@@ -181,7 +184,9 @@ class SequencerRole:
 
     def deliver(self, item: Any) -> None:
         if isinstance(item, edge.TopicsBorn):
-            self._born(item)
+            self._clients.born(item)
+        elif isinstance(item, Inherited):
+            self._clients.inherited(item.clients)
 
     def refused(self, reason: str) -> None:
         self._refused(reason)

@@ -149,6 +149,46 @@ def test_e5_a_publisher_waits_until_nothing_it_was_notified_of_is_open(leave: bo
     assert world.order("z") == "ask,ans"
 
 
+def lose_pieces(world: Deployment, name: str) -> None:
+    world.run(but(("Pieces", name)))
+    world.letters = [letter for letter in world.letters if letter.kind != "Pieces"]
+
+
+def test_a_timestamp_that_its_home_has_forgotten_holds_no_publisher_back() -> None:
+    """q has heard `ask` and not that it is complete; when it asks, the home has forgotten how it ended."""
+    world = star(replace(EARLY, sgmin=1, causal=True, issued_max=1))
+    world.client("z", X, T)
+    world.client("q", T)
+    world.publish("p", T, "ask")
+    world.run(but(("Fill", "hub", T)))
+    assert world.order("q") == "ask"
+    lose_pieces(world, "q")
+    for payload in ("more", "and more"):
+        world.publish("p", T, payload)
+        world.run()
+    world.publish("q", X, "ans")
+    world.run()
+    assert world.clients["q"].subscriber.open
+    finish(world)
+    assert world.order("z") == "ask,more,and more,ans"
+
+
+def test_what_was_notified_on_joining_and_is_still_open_is_asked_for() -> None:
+    """Event and number came while q was joining, so nothing waits afterwards, and nothing would look again."""
+    world = star(replace(EARLY, sgmin=1, causal=True))
+    world.client("z", X, T)
+    world.subscribe("q", T)
+    world.run(but(("Installed", "q")))
+    world.publish("p", T, "ask")
+    world.run(but(("Installed", "q"), ("Fill", "hub", T)))
+    world.run(but(("Fill", "hub", T)))
+    assert world.order("q") == "ask"
+    lose_pieces(world, "q")
+    world.publish("q", X, "ans")
+    finish(world)
+    assert world.order("z") == "ask,ans"
+
+
 def test_e6_joining_a_topic_that_is_still_missing_waits_for_nothing_more() -> None:
     world = star()
     world.client("z", X, T)

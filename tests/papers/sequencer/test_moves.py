@@ -1,14 +1,19 @@
 """Moving homes, new topics, forwarding (spec section 10)."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
-from unisono.machine import Deliver, Send
+from unisono.machine import PERSIST, Broadcast, Deliver, Fired, Send, SetTimer
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.inputs import Host, Migrate
-from unisono.protocols.sequencer.messages import Announced, Creates, Fill, Wanted
+from unisono.model.time import Micros
+from unisono.protocols.sequencer.inputs import Forget, Host, Inherited, Lapse, Migrate
+from unisono.protocols.sequencer.messages import Announced, Creates, Fill, Install, Mark, Routed, Wanted
+from unisono.protocols.sequencer.node import TopicManager
 
 X, T = Topic(1), Topic(2)
 
@@ -133,3 +138,97 @@ def test_a_topic_is_born_once() -> None:
     world = line()
     world.command("n1", Host(X))
     assert world.refusals == [("n1", "topic 1 exists")]
+
+
+def moving() -> Deployment:
+    """s is registered at X, which is on its way from n2 to n1."""
+    world = line()
+    world.client("s", X)
+    world.client("z", X)
+    world.publish("s", X, "x")
+    world.run()
+    world.command("n2", Migrate(X, Address("n1")))
+    assert world.find("Move", "n1")
+    return world
+
+
+def test_a_client_that_has_said_goodbye_is_forgotten_by_a_topic_in_transit() -> None:
+    world = moving()
+    for node in world.nodes:
+        world.command(node, Forget(Address("s")))
+    world.run()
+    assert world.home(X).hosted[X].clients() == ["z"]
+    # Nor does what is still under way bring it back.
+    late = Routed(X, Install(Address("s"), 9, X, (X, T))), Routed(X, Creates(Address("s"), (Wanted(X, 1),)))
+    for message in late:
+        world.perform("n2", [Send(Address("n1"), message)])
+    restored = TopicManager(Address("n1"), Address("n0"), (Address("n2"),), (), {}, STAMP)
+    restored.restore(world.nodes["n1"].snapshot())
+    world.nodes["n1"] = restored
+    world.run()
+    assert world.home(X).hosted[X].clients() == ["z"]
+    assert world.nodes["n1"].clock[X] == 1, "what had its number gets no second one"
+    assert len(world.refusals) == 2
+
+
+def test_a_client_that_stayed_away_from_one_node_is_known_to_topics_that_come_from_another() -> None:
+    """It has renewed its lease where the topic was, and goes on notifying for as long."""
+    world = moving()
+    world.command("n1", Lapse(Address("s")))
+    world.run()
+    assert world.home(X).hosted[X].group.has(Address("s"))
+    world.command("n1", Lapse(Address("s")))
+    assert world.home(X).hosted[X].clients() == ["z"]
+
+
+def test_the_new_home_is_told_whom_it_has_to_watch() -> None:
+    world = moving()
+    move = world.find("Move", "n1")
+    world.letters.remove(move)
+    effects = world.nodes["n1"].handle(move.message, world.now)
+    assert Deliver(Inherited((Address("s"), Address("z")))) in effects
+    assert world.nodes["n1"].clients() == ["s", "z"]
+
+
+def test_those_who_have_said_goodbye_are_kept_in_mind_up_to_a_bound() -> None:
+    node = TopicManager(Address("n"), None, (), (X,), {}, replace(STAMP, gone_max=2))
+    for name in ("a", "b", "c"):
+        node.handle(Forget(Address(name)), Micros(0))
+    installed = [
+        any(isinstance(effect, Send) for effect in node.handle(Install(Address(name), 1, X, (X,)), Micros(0)))
+        for name in ("a", "b", "c")
+    ]
+    assert installed == [True, False, False]
+
+
+def test_a_registration_that_waits_for_a_proof_goes_with_its_client() -> None:
+    node = TopicManager(Address("n"), Address("above"), (), (X,), {}, STAMP)
+    node.handle(Install(Address("s"), 1, X, (X, T), {T: 5}), Micros(0))
+    node.handle(Install(Address("z"), 1, X, (X, T), {T: 5}), Micros(0))
+    node.handle(Lapse(Address("s")), Micros(0))
+    assert [message.sid for message in node.hosted[X].parked] == ["z"]
+
+
+def test_a_move_carries_no_time_of_the_old_homes_clock() -> None:
+    """The clock of n2 is years ahead; marks follow the last number all the same, as soon as after any change."""
+    ahead, here = Micros(10**15), Micros(7)
+    old = TopicManager(Address("n2"), Address("n1"), (), (X,), {}, STAMP)
+    new = TopicManager(Address("n1"), None, (Address("n2"),), (), {X: Address("n2")}, STAMP)
+    old.handle(Creates(Address("p"), (Wanted(X, 1),)), ahead)
+    (move,) = [e.message for e in old.handle(Migrate(X, Address("n1")), ahead) if isinstance(e, Send)]
+    assert old.handle(Fired("marks"), ahead) == [PERSIST], "it is no longer ours to tell"
+    effects = new.handle(move, here)
+    assert SetTimer("marks", Micros(here + STAMP.mark_us)) in effects
+    told = new.handle(Fired("marks"), Micros(here + STAMP.mark_us))
+    assert Broadcast(X, Mark(X, 1), control=True) in told
+    assert not [value for value in numbers_in(move) if value > 10**9]
+
+
+def numbers_in(value: Any) -> list[int]:
+    if isinstance(value, dict):
+        return [n for item in [*value.keys(), *value.values()] for n in numbers_in(item)]
+    if isinstance(value, list | tuple):
+        return [n for item in value for n in numbers_in(item)]
+    if isinstance(value, Struct):
+        return [n for item in structs.astuple(value) for n in numbers_in(item)]
+    return [value] if isinstance(value, int) else []

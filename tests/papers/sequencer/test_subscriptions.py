@@ -9,15 +9,28 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
-from unisono.machine import Deliver, Heard, Joined, Subscribe
+from unisono.machine import Deliver, Fired, Gap, Heard, Joined, Send, Subscribe, Unsubscribe
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Collected, Installed, Payload, Run, Stamps
+from unisono.protocols.sequencer.messages import (
+    Collect,
+    Collected,
+    Install,
+    Installed,
+    Payload,
+    Piece,
+    Pieces,
+    Run,
+    Stamps,
+    Told,
+    Update,
+    Updated,
+)
 
-X, T, U = 1, 2, 3
+X, T, U, V = 1, 2, 3, 4
 FULL = replace(STAMP, encoding="full")
 CAUSAL = replace(STAMP, sgmin=1, causal=True)
 
@@ -352,3 +365,140 @@ def test_d14_every_unsubscription_carries_all_that_was_left() -> None:
     world.run(lambda letter: letter == first or but(late)(letter))
     assert world.order("z") == ""
     finish(world)
+
+
+def test_a_subscription_registers_nobody_at_topics_that_were_left() -> None:
+    world = star()
+    for name in ("a", "b"):
+        world.client(name, X)
+    world.publish("p", X, "x")
+    world.run()
+    for name in ("a", "b"):
+        world.unsubscribe(name, X)
+        world.run()
+        world.subscribe(name, T)  # collected at X too, of which it has notified
+        world.run()
+        assert not world.nodes["r1"].hosted[X].group.has(Address(name))
+    world.publish("p", X, "for nobody")
+    world.run(but(("Fill",)))
+    assert not [letter for letter in world.letters if letter.kind == "Fill"], "nobody has X and T together"
+    finish(world)
+
+
+def test_a_topic_that_is_left_before_its_joining_has_begun_is_never_joined() -> None:
+    world = star()
+    world.client("s", X)
+    world.subscribe("s", T)
+    waits = but(("Installed", "s", T))
+    world.run(waits)
+    world.subscribe("s", U, T)
+    world.unsubscribe("s", U)
+    world.run(but(("Installed", "s")))
+    world.publish("p", U, "u")
+    world.run(but(("Installed", "s", U)))
+    finish(world)
+    assert (world.order("s"), world.clients["s"].subscriber.subscribed) == ("", (X, T))
+    assert not [period for period in world.periods["s"] if period[:2] == ("join", U)]
+    world.subscribe("s", U)
+    finish(world)
+    assert world.clients["s"].subscriber.subscribed == (X, T, U)
+
+
+def forgotten() -> Deployment:
+    """s is joining T, and waits for numbers of X that the home no longer knows; its question is answered later."""
+    world = star(replace(STAMP, issued_max=2))
+    world.client("s", X)
+    for i in range(8):
+        world.publish("p", X, f"x{i}")
+        world.run(but(("Stamps", "s", X)))
+    world.letters = [letter for letter in world.letters if letter.kind != "Stamps"]
+    world.subscribe("s", T)
+    answer = but(("Installed", "s", T), ("Told", "s", X))
+    world.until(lambda: any(letter.kind == "Told" for letter in world.letters), answer)
+    return world
+
+
+def test_a_topic_that_is_left_is_not_joined_again_because_its_home_has_forgotten() -> None:
+    for told_first in (False, True):
+        world = forgotten()
+        if told_first:
+            world.run(but(("Installed", "s", T)))
+        world.unsubscribe("s", X)
+        world.run(but(("Installed", "s", T)))
+        finish(world)
+        assert world.clients["s"].subscriber.subscribed == (T,)
+        assert [period[:2] for period in world.periods["s"]].count(("join", X)) == 1
+        world.publish("p", X, "meanwhile")
+        finish(world)
+        world.subscribe("s", X)
+        finish(world)
+        assert not [notice for who, notice in world.notices if isinstance(notice, Gap)], "it was not there"
+
+
+class Alone:
+    """A client by itself, at one home for all its topics, and what it says."""
+
+    def __init__(self, config: SequencerConfig = STAMP) -> None:
+        self.client = OrderingClient(Address("s"), dict.fromkeys((X, T, U, V), Address("home")), config)
+
+    def handle(self, *inputs: Any) -> list[Any]:
+        """What it sends and tells."""
+        effects = [effect for one in inputs for effect in self.client.handle(one, Micros(1))]
+        return [
+            effect.item if isinstance(effect, Deliver) else effect.message
+            for effect in effects
+            if isinstance(effect, Deliver | Send)
+        ]
+
+    def join(self, version: int, *topics: int) -> None:
+        self.handle(Subscribe(topics), *map(Joined, topics), *[Installed(topic, version, 0) for topic in topics])
+
+
+def test_a_timestamp_that_comes_whole_is_looked_at_from_its_beginning() -> None:
+    """Pieces came in another order than the whole has: X, which was met, stood before U, for which t waits."""
+    alone = Alone(SequencerConfig())
+    alone.join(1, X, T, U, V)
+
+    def run(first: int, topics: tuple[int, ...] = (), numbers: tuple[int, ...] = ()) -> Run:
+        return Run(first, 1, Address("p"), first, topics, numbers)
+
+    def payload(topic: int) -> Heard:
+        return Heard(topic, Payload(Address("p"), 1, Event("p", 1, str(topic), b"")))
+
+    told = alone.handle(payload(X), Heard(X, Pieces(X, (Piece(run(1), (), ()),))))
+    assert [item.topic for item in told] == [X]
+    alone.handle(
+        payload(T),
+        Heard(T, Pieces(T, (Piece(run(1, (X,), (1,)), (X,)),))),
+        Heard(T, Pieces(T, (Piece(run(1, (U,), (1,)), (), (X, 9)),))),  # 9 is a topic of others, still missing
+    )
+    assert alone.handle(Told(T, 1, "published", run(1, (U, X, 9), (1, 1, 1)))) == []
+    left = alone.handle(Unsubscribe((V,)))  # everything is looked at again
+    assert not [item for item in left if isinstance(item, Heard)], "u comes first"
+    told = alone.handle(payload(U), Heard(U, Pieces(U, (Piece(run(1), (), ()),))))
+    assert [item.topic for item in told] == [U, T]
+
+
+def test_a_part_of_a_joining_that_was_given_up_says_nothing_about_the_next() -> None:
+    alone = Alone()
+    alone.join(1, X)
+    alone.handle(Subscribe((T,)), Joined(T))
+    alone.handle(Unsubscribe((T,)))
+    (collect,) = [one for one in alone.handle(Subscribe((T,)), Joined(T)) if isinstance(one, Collect)]
+    assert alone.handle(*[Collected(X, version) for version in range(collect.version)]) == []
+    (install,) = alone.handle(Collected(X, collect.version))
+    assert install == Install(Address("s"), collect.version, T, (X, T))
+    assert alone.handle(*[Installed(T, version, 0) for version in range(collect.version)]) == []
+    assert alone.handle(Installed(T, collect.version, 4)) == [Joined(T, 4)]
+
+
+def test_an_older_registration_in_force_does_not_end_the_repetition_of_a_newer_one() -> None:
+    alone = Alone()
+    alone.join(1, X, T, U)
+    first = [one for one in alone.handle(Unsubscribe((T,))) if isinstance(one, Update)]
+    second = [one for one in alone.handle(Unsubscribe((U,))) if isinstance(one, Update)]
+    assert [one.topics for one in second if one.topic == X] == [(X,)]
+    alone.handle(*[Updated(one.topic, one.version) for one in first])
+    assert [one for one in alone.handle(Fired("subscribe")) if isinstance(one, Update)] == second
+    alone.handle(*[Updated(one.topic, one.version) for one in second])
+    assert alone.handle(Fired("subscribe")) == []

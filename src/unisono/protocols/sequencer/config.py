@@ -70,6 +70,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Numbers per topic whose timestamps the home keeps for Ask; older ones are told as forgotten."""
     parked_max: int = 1_000
     """Registrations per topic that wait for the proof of a number; more are refused and come again."""
+    gone_max: int = 10_000
+    """Clients that have said goodbye and are kept in mind, so that what is still under way of them registers nobody."""
 
     def __post_init__(self) -> None:
         if self.window > self.requests_max:

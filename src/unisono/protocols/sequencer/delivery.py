@@ -197,7 +197,9 @@ class Delivery:
 
     def process(self, now: Micros, out: list[Effect]) -> None:
         self.examine_due(now, out)
-        if "ask" not in self.timers.running and any(feed.live and self.waits(t) for t, feed in self.feeds.items()):
+        if "ask" not in self.timers.running and (
+            self.open or any(feed.live and self.waits(t) for t, feed in self.feeds.items())
+        ):
             self.timers.set("ask", Micros(now + self.config.ask_us), out)
 
     def waits(self, topic: Topic) -> bool:

@@ -38,9 +38,22 @@ class Migrate(Struct, frozen=True, tag=True):
 
 
 class Forget(Struct, frozen=True, tag=True):
-    """From the driver: this client's session is closed and its address will never come back."""
+    """A client has closed its session and its address will never come back: not with topics that are moving just now,
+    and not by what of it is still under way."""
 
     client: Address
+
+
+class Lapse(Struct, frozen=True, tag=True):
+    """From the driver: this client has been away from here for too long. Other nodes may still know it."""
+
+    client: Address
+
+
+class Inherited(Struct, frozen=True, tag=True):
+    """To the driver: with a topic these clients have moved here; if one stays away, only this node can know."""
+
+    clients: tuple[Address, ...]
 
 
 Registration = Collect | Install | Update
@@ -60,6 +73,7 @@ NodeInput = (
     | Host
     | Migrate
     | Forget
+    | Lapse
     | LinkFull
     | LinkFree
     | Fired

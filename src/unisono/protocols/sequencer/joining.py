@@ -64,8 +64,14 @@ class Joining:
 
     def unsubscribe(self, topics: Topics, now: Micros, out: list[Effect]) -> None:
         for topic in topics:
+            self._forgotten.pop(topic, None)
             if topic in self._feeds:
                 self._feeds[topic].muted = True
+        # What has not begun yet to be joined is not joined.
+        self._requests = deque(
+            (what, tuple(t for t in asked if t not in topics) if what == "subscribe" else asked)
+            for what, asked in self._requests
+        )
         self._requests.append(("unsubscribe", topics))
         if self.topics and all(self._feeds[topic].muted for topic in self.topics):
             self._give_up_joining(now, out)

@@ -11,7 +11,7 @@ from unisono.machine import PERSIST, Deliver, Effect, Fired, Refuse, Restarted, 
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.inputs import Forget, Host, Migrate, NodeInput
+from unisono.protocols.sequencer.inputs import Forget, Host, Inherited, Lapse, Migrate, NodeInput
 from unisono.protocols.sequencer.messages import (
     SENDERS,
     Announced,
@@ -114,8 +114,13 @@ class TopicManager:
                 self._host(topic, out)
             case Forget(client=client):
                 out.append(PERSIST)
-                for home in self.hosted.values():
-                    home.forget(client)
+                self._forget(client)
+                site.gone[client] = None
+                if len(site.gone) > self.config.gone_max:
+                    del site.gone[next(iter(site.gone))]
+            case Lapse(client=client):
+                out.append(PERSIST)
+                self._forget(client)
             case LinkFull(peer=peer):
                 numbering.blocked = numbering.blocked or peer == site.parent
                 out.append(PERSIST)
@@ -140,6 +145,14 @@ class TopicManager:
     @property
     def is_quick(self) -> bool:
         return self._numbering.is_quick
+
+    def clients(self) -> list[Address]:
+        """Everybody who is remembered here."""
+        return list(dict.fromkeys(client for home in self.hosted.values() for client in home.clients()))
+
+    def _forget(self, client: Address) -> None:
+        for home in self.hosted.values():
+            home.forget(client)
 
     # Moving and new topics.
 
@@ -174,10 +187,14 @@ class TopicManager:
         self.clock[topic] = message.state["number"]
         home = self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
         home.unpack(message.state["home"])
+        for client in home.clients():
+            if client in self._site.gone:
+                home.forget(client)
         for x, number in message.clock.items():
             self._site.saw(Topic(x), number)
         if home.high_water:
             self._numbering.mark(topic, now, out)
+        out.append(Deliver(Inherited(tuple(home.clients()))))
 
     def _host(self, topic: Topic, out: list[Effect]) -> None:
         if topic in self.clock:
@@ -212,6 +229,7 @@ class TopicManager:
             "marking": {topic: list(mark) for topic, mark in self._numbering.marking.items()},
             "timers": dict(self._site.timers),
             "blocked": self._numbering.blocked,
+            "gone": list(self._site.gone),
         }
 
     def restore(self, snapshot: Any) -> None:
@@ -226,3 +244,4 @@ class TopicManager:
         self._numbering.marking = {topic: (told, due) for topic, (told, due) in snapshot["marking"].items()}
         self._site.timers = dict(snapshot["timers"])
         self._numbering.blocked = snapshot["blocked"]
+        self._site.gone = dict.fromkeys(snapshot["gone"])

@@ -66,6 +66,9 @@ class Numbering:
         stamps: list[Effect] = []
         for message in messages:
             publisher, items, wait, in_line = message.publisher, message.items, message.wait, message.in_line
+            if publisher in self._site.gone:  # its requests count anew: what was numbered would be numbered again
+                out.append(Refuse(f"{publisher} has said goodbye"))
+                continue
             taken: dict[Topic, int] = {}
             for item in items if in_line or len(items) == 1 else as_runs(items):
                 if in_line and wanted:

@@ -34,6 +34,9 @@ class Registering:
 
     def register(self, message: Registration, out: list[Effect]) -> None:
         home = self._hosted[message.topic]
+        if message.sid in self._site.gone:
+            out.append(Refuse(f"{message.sid} has said goodbye"))
+            return
         unproven = self._unproven(home, message.left)
         if unproven:
             if len(home.parked) >= self._config.parked_max:
@@ -47,7 +50,7 @@ class Registering:
         out.append(PERSIST)
         match message:
             case Collect(sid=sid, version=version, topic=topic, new=new):
-                if topic not in new:
+                if topic in message.topics and topic not in new:  # not where it has left
                     home.register(sid, version, message.topics, message.left)
                 part = Part(topic, self._clock[topic], sid, version, tuple(x for x in new if x != topic))
                 self._climb(part, out)

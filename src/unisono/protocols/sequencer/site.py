@@ -40,6 +40,7 @@ class Site:
         self.is_full = config.encoding == "full"
         self.decisions: Decisions | BulkDecisions = Decisions(self.is_full, root=parent is None)
         self.timers: dict[str, Micros] = {}  # running ones
+        self.gone: dict[Address, None] = {}  # clients that have said goodbye, the last `gone_max`
 
     def saw(self, topic: Topic, number: int) -> None:
         """Rule K: only a topic's own messages raise what we know of it."""

@@ -122,8 +122,8 @@ class Subscriber:
 
     def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
         topic, run = message.topic, message.run
-        if run is not None:
-            self.open.pop((topic, run.first), None)
+        if message.fate != "pending":  # forgotten or lost by its home, it was complete or never will be
+            self.open.pop((topic, message.number if run is None else run.first), None)
         feed = self.feeds.get(topic)
         if feed is None or not feed.live:
             return
@@ -135,7 +135,7 @@ class Subscriber:
         if message.fate in ("unissued", "forgotten") and not message.number:
             self._drop_orphans(feed, now)
         if message.fate == "forgotten":
-            if message.number == self.hold.local[topic] + 1:
+            if message.number == self.hold.local[topic] + 1 and not feed.muted:
                 self.subscription.start_again(topic, now, out)
             return
         if run is None:

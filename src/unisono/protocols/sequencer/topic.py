@@ -188,11 +188,16 @@ class HostedTopic:
                 self.hist[x] = number
                 self.bar[x] = number
 
+    def clients(self) -> list[Address]:
+        """Everybody this topic remembers."""
+        return list(dict.fromkeys([*self.group.registrations, *self.requests, *self._early]))
+
     def forget(self, client: Address) -> None:
         self.group.forget(client)
         self.requests.pop(client, None)
         self._early.pop(client, None)
         self.finished.pop(client, None)
+        self.parked = [message for message in self.parked if message.sid != client]
 
     def pack(self) -> Any:
         return {
