@@ -57,6 +57,9 @@ class Counter:
     def on_notice(self, notice: EnsNotice) -> None:
         raise RuntimeError(f"the load must not be too much for anybody: {notice}")
 
+    def on_failed(self, error: Exception) -> None:
+        raise error
+
 
 def cpu_s(pid: int) -> float:
     """CPU seconds a process has used, from /proc."""

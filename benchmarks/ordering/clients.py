@@ -52,6 +52,9 @@ class Ear:
     def on_notice(self, notice: EnsNotice) -> None:
         raise RuntimeError(f"the load must not be too much for anybody: {notice}")
 
+    def on_failed(self, error: Exception) -> None:
+        raise error
+
 
 Publish = Callable[[list[tuple[int, bytes]]], Awaitable[None]]
 """Publishes a batch: on which of the two topics, and what."""

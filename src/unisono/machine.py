@@ -12,9 +12,10 @@ times, ignores the effects, and then gives `Restarted`. So every input that chan
 A driver may handle many inputs, make them durable in one commit and then perform the effects of all in order.
 
 **Layers.** The service beneath a machine (a broker, or another machine) is asked by `Broadcast`, `Join`, `Leave` and
-answers with `Heard` and `Joined`. What a machine `Deliver`s is an input of the machine above. The same three requests
-reach a machine from above as `Publish`, `Subscribe`, `Unsubscribe`. So an ordering module has the interface of the
-broker it stands on, and blocks stack in any order (`Stack`).
+answers with `Heard` and `Joined`; it says what it has not taken (`NotTaken`) and where it may have lost something
+(`Missed`). What a machine `Deliver`s is an input of the machine above. The same three requests reach a machine from
+above as `Publish`, `Subscribe`, `Unsubscribe`. So an ordering module has the interface of the broker it stands on, and
+blocks stack in any order (`Stack`).
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -151,6 +152,24 @@ class Joined(Struct, frozen=True, tag=True):
     gate: dict[Topic, int] = {}
 
 
+class NotTaken(Struct, frozen=True, tag=True):
+    """From beneath: the service has definitely not taken what was broadcast as this request of ours.
+
+    `outcome` is the name that the publication has above, if it is known here.
+    """
+
+    topic: Topic
+    request: int
+    reason: str
+    outcome: int = 0
+
+
+class Missed(Struct, frozen=True, tag=True):
+    """From beneath: what was published on this topic lately may have passed us by, and will not be brought again."""
+
+    topic: Topic
+
+
 class Selected(Struct, frozen=True, tag=True):
     """From beneath: the filter of the last `Select` decides alone, and all that is published and matches comes."""
 
@@ -268,8 +287,8 @@ class Layered(Struct, frozen=True, tag=True):
 class Stack:
     """Machines on top of each other, lowest first; itself a machine.
 
-    Peer messages and timers are namespaced by the layer's name. Requests from above enter at the top, `Heard` and
-    `Joined` from the broker enter at the bottom, `Restarted` is for every layer, the lowest first. A stack is durable
+    Peer messages and timers are namespaced by the layer's name. Requests from above enter at the top, what the broker
+    says enters at the bottom, `Restarted` is for every layer, the lowest first. A stack is durable
     (has `snapshot` and `restore`) if all its layers are: the log of its inputs rebuilds a layer only together with
     those beneath it, so one that forgets makes the whole stack one that starts anew.
     """
@@ -293,7 +312,7 @@ class Stack:
                 if name not in self._names:
                     return [Refuse(f"no layer {name!r} in this stack of {', '.join(self._names)}")]
                 self._run(self._names.index(name), Fired(inner_key), now, effects)
-            case Heard() | Joined():
+            case Heard() | Joined() | NotTaken() | Missed():
                 self._run(0, message, now, effects)
             case Restarted():
                 for index in range(len(self._layers)):

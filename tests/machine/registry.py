@@ -14,6 +14,8 @@ from unisono.machine import (
     Joined,
     Layered,
     Machine,
+    Missed,
+    NotTaken,
     Publish,
     Refused,
     Restarted,
@@ -85,6 +87,8 @@ def draw_fifo(dice: Random, n: int) -> Any:
                 Accepted(n),
                 Refused(n, ""),
                 Unknown(n, ""),
+                NotTaken(topic, n, "full"),
+                Missed(topic),
             )
             return dice.choice(notices)
         case _:

@@ -219,6 +219,8 @@ class Silent:
 
     def on_notice(self, notice: object) -> None: ...
 
+    def on_failed(self, error: Exception) -> None: ...
+
 
 @pytest.mark.parametrize(("foreign", "expected"), [("tag", [(0, True), (1, False)]), ("refuse", [(1, False)]),
                                                    ("adopt", [(1, False), (2, False)])])  # fmt: skip

@@ -8,10 +8,10 @@ import msgspec
 import typer
 
 from unisono.errors import MisuseError, UnisonoError
-from unisono.machine import Accepted
+from unisono.machine import Accepted, Refused
 from unisono.model.event import Scalar
 from unisono.runtime.connect import connect
-from unisono.runtime.content import attributes_of
+from unisono.runtime.content import attributes_of, check_attributes
 from unisono.runtime.loop import run
 
 
@@ -39,6 +39,7 @@ def pub(
     Example: unisono pub unisono://127.0.0.1:7474 trades hello --attr sym=IBM --attr px=101.2
     """
     attributes = dict(_attribute(text) for text in attr) if attr else None
+    check_attributes(attributes or {})
     lines = iter(payload) if payload else (line.rstrip("\n") for line in sys.stdin)
     failed = run(_publish(where, topic, lines, attributes, token, authority, timeout, as_json))
     if failed:
@@ -79,13 +80,20 @@ async def _publish(
         if not as_json:
             publisher = await session.publisher(topic)
             for line in lines:
-                await publisher.send(line.encode(), _shown(line) if looks else attributes)
+                try:
+                    await publisher.send(line.encode(), _shown(line) if looks else attributes)
+                except MisuseError as error:  # this line alone: too long for the broker, as a rule
+                    failed += 1
+                    print(f"refused: {error}", file=sys.stderr)
             await publisher.drain()
             for failure in publisher.failures:
                 print(f"{type(failure).__name__.lower()}: {failure.reason}", file=sys.stderr)
-            return len(publisher.failures)
+            return failed + len(publisher.failures)
         for line in lines:
-            outcome = await session.publish(topic, line.encode(), _shown(line) if looks else attributes)
+            try:
+                outcome = await session.publish(topic, line.encode(), _shown(line) if looks else attributes)
+            except MisuseError as error:
+                outcome = Refused(0, str(error))
             if isinstance(outcome, Accepted):
                 print(f'{{"outcome":"accepted","strength":"{outcome.strength}"}}')
             else:

@@ -1,6 +1,7 @@
 """From a deployment to a connection to its broker."""
 
 import asyncio
+import re
 import socket
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +14,7 @@ from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.coded.channel import Channel
-from unisono.runtime.ens.adapter import Ens, Listener
+from unisono.runtime.ens.adapter import Ens, Listener, adopted_channel
 from unisono.runtime.ens.embedded import EmbeddedEns
 from unisono.runtime.ens.memory import Hub, MemoryEns
 from unisono.runtime.ens.nats_wire import NatsOptions
@@ -22,6 +23,7 @@ from unisono.runtime.links import Links
 from unisono.runtime.security import client_context
 from unisono.runtime.udp import UdpConfig
 
+WORD = re.compile(r"[A-Za-z0-9_\-]+")
 _hubs: dict[str, Hub] = {}
 
 
@@ -61,6 +63,12 @@ def embedded_endpoint(deployment: Deployment) -> tuple[str, int]:
             host, port = endpoint(node.listen)
             return host, port + 1
     raise MisuseError(f"deployment {deployment.name!r}: no node has the role broker, and no broker server is named")
+
+
+def adopted_topics(deployment: Deployment) -> dict[str, str]:
+    """Topics of which events of strangers are published again, and where."""
+    adopting = [topic.name for topic in deployment.topics if topic.foreign == "adopt"]
+    return {name: adopted_channel(deployment.name, name) for name in adopting}
 
 
 def make_ens(
@@ -131,8 +139,16 @@ def own_host(host: str, port: int) -> str:
 
 
 def nats_options(deployment: Deployment, token: str, region: str | None, is_node: bool) -> NatsOptions:
-    servers = nearest_first(deployment, region)
-    return NatsOptions(servers, "node", token) if is_node and token else NatsOptions(servers)
+    servers, name = nearest_first(deployment, region), deployment.name
+    if WORD.fullmatch(name) is None:
+        raise MisuseError(
+            f"deployment {name!r}: its name stands in subjects of NATS; write one word of letters, digits, _, -"
+        )
+    return (
+        NatsOptions(servers, "node", token, deployment=name)
+        if is_node and token
+        else NatsOptions(servers, deployment=name)
+    )
 
 
 def nearest_first(deployment: Deployment, region: str | None) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Content as people write it: the text of a filter, and what of their data filters can look at."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,37 @@ from unisono.errors import MisuseError
 from unisono.model.event import Event, Scalar
 from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
 from unisono.runtime.payload import decode_any
+
+INTEGER_END = 1 << 63
+"""Integers of attributes lie below it, and not below its negative: further ones cannot be read everywhere."""
+
+
+def check_attributes(attributes: Mapping[str, Scalar]) -> None:
+    """Raises MisuseError for what no subscriber could read, before anybody is asked to carry it."""
+    for name, value in attributes.items():
+        if type(name) is not str or not _is_text(name):
+            raise MisuseError(f"attribute {name!r}: a name is text")
+        if type(value) is str:
+            if not _is_text(value):
+                raise MisuseError(f"attribute {name!r}: {value!r} is no text that can be sent")
+        elif type(value) is float:
+            if not math.isfinite(value):
+                raise MisuseError(f"attribute {name!r} is {value}: NaN and infinity are no values. Leave it out")
+        elif type(value) is int:
+            if not -INTEGER_END <= value < INTEGER_END:
+                raise MisuseError(f"attribute {name!r}: an integer has 64 bits. Say {value} as text or as a float")
+        elif type(value) is not bool:
+            kind = type(value).__name__
+            raise MisuseError(f"attribute {name!r} is a {kind}: it may be text, a number, or true or false")
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_where(text: str | None) -> Filter:

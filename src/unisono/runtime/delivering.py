@@ -17,7 +17,7 @@ from unisono.runtime.notification import Notification, Said
 from unisono.runtime.owner import StreamOwner
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Progress, Turn
-from unisono.runtime.replay import ArchiveClient, Replay
+from unisono.runtime.replay import ArchiveClient, Past, Replay
 from unisono.runtime.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Delivering:
 
     # replay
 
-    def begin_replay(self, archive: ArchiveClient, above: dict[str, int]) -> Replay:
+    def begin_replay(self, archive: Past, above: dict[str, int]) -> Replay:
         """From the next item on everything is held: the past comes first, as soon as the replay is started."""
         self.replay = Replay(self._stream, self, archive, above, self._waiting.count_max // 2)
         return self.replay

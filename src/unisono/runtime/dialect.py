@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from unisono.errors import PeerError
+from unisono.errors import MisuseError, PeerError
 from unisono.model.event import Event, EventRow, Scalar
 from unisono.protocols.sequencer.messages import Mark, Payload, Payloads, Pieces, Stamps, Void
-from unisono.runtime.ens.adapter import Item, Parcel, Row
+from unisono.runtime.ens.adapter import HEADERS_BYTES_MAX, Item, Parcel, Row
 from unisono.runtime.frames import UNREADABLE
 
 ATTRIBUTES = "event-attributes"
@@ -30,6 +30,15 @@ _attributes: msgspec.json.Decoder[dict[str, Scalar]] = msgspec.json.Decoder(dict
 def publisher_on(address: str, topic: str) -> str:
     """The publisher of an event, as its subscribers and the journals know him."""
     return f"{address}.{topic}"
+
+
+def check_room_beside(attributes: dict[str, Scalar]) -> None:
+    """Raises MisuseError for attributes that are too long to travel beside a payload."""
+    size = len(msgspec.json.encode(attributes)) + len(ATTRIBUTES)
+    if size > HEADERS_BYTES_MAX:
+        raise MisuseError(
+            f"attributes of {size} bytes; up to {HEADERS_BYTES_MAX} travel beside a payload. Put them into it"
+        )
 
 
 def to_item(topic: str, message: Any, control: bool) -> Item:

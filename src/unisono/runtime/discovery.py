@@ -46,6 +46,10 @@ class Beacon:
     def on_error(self, text: str) -> None:
         logger.info("beacon: %s", text)
 
+    def on_failed(self, error: Exception) -> None:
+        """Nobody stands on it: who looks for the deployment hears from the other nodes."""
+        logger.error("beacon: %r", error)
+
     def on_down(self, reason: str) -> None: ...
 
     def on_back(self) -> None: ...
@@ -57,6 +61,9 @@ class _Seeker:
     def on_messages(self, messages: list[Msg]) -> None: ...
 
     def on_error(self, text: str) -> None: ...
+
+    def on_failed(self, error: Exception) -> None:
+        """The question stays unanswered, which is an error of its own."""
 
     def on_down(self, reason: str) -> None: ...
 

@@ -266,6 +266,10 @@ class StreamLine:
     def on_error(self, text: str) -> None:
         logger.warning("stream %s: %s", self.stream, text)
 
+    def on_failed(self, error: Exception) -> None:
+        """From now on every append is unknown, and its owner ends with that."""
+        logger.error("stream %s: %r", self.stream, error)
+
     def on_down(self, reason: str) -> None:
         logger.info("stream %s: lost its server: %s", self.stream, reason)
 

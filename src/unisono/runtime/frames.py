@@ -20,7 +20,7 @@ from msgspec import Struct
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.model.ids import Address
 
-PROTOCOL_VERSIONS = (3, 3)
+PROTOCOL_VERSIONS = (4, 4)
 """Lowest and highest version of the wire protocol spoken here."""
 
 M = TypeVar("M")

@@ -11,14 +11,27 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from unisono.errors import PeerError, TransportError
-from unisono.machine import Heard, Joined
+from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.machine import Heard, Joined, Missed
 from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Payload, Payloads
 from unisono.runtime.dialect import from_item, publisher_on, to_item, to_parcels
-from unisono.runtime.ens.adapter import Ens, EnsNotice, FullError, Item, Parcel, Row, count_items
+from unisono.runtime.ens.adapter import (
+    Ens,
+    EnsNotice,
+    FullError,
+    Item,
+    Lost,
+    Parcel,
+    Rejected,
+    Row,
+    count_items,
+    unpack,
+)
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.links import Sink
 
 logger = logging.getLogger(__name__)
@@ -26,6 +39,8 @@ logger = logging.getLogger(__name__)
 WAITING_MAX = 50_000
 """Items waiting for room at the broker before the process stops taking on work."""
 JOIN_AGAIN_S = 0.5
+REPEAT_S = 0.5
+"""After this, control messages that the broker has rejected are published again."""
 
 
 class Names(Protocol):
@@ -45,6 +60,8 @@ class GroundCounters(Struct):
     unreadable: int = 0
     foreign: int = 0
     nameless: int = 0
+    rejected: int = 0
+    losses: int = 0
 
 
 class Ground:
@@ -56,16 +73,31 @@ class Ground:
         confirmed: Callable[[int], None],
         noticed: Callable[[EnsNotice], None],
         foreign: Callable[[Item], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`confirmed` is told how many more items the broker has taken; `foreign` gets events nobody of ours wrote."""
+        """`confirmed` is told how many more items the broker has taken; `foreign` gets events nobody of ours wrote.
+
+        Whatever breaks here, above us or in the adapter, is told to `failed`.
+        """
+        self.on_failed, self.guard = failed, Guard(failed)
         self.counters = GroundCounters()
         self._names, self._confirmed, self._noticed, self._foreign = names, confirmed, noticed, foreign
+        self.adopted: dict[str, str] = {}
+        """Topics of which events of strangers are published again, and where; set before anything is joined."""
+        self.adopts = False
+        """What is broadcast here is such events."""
         self._members: dict[Topic, list[Sink]] = {}
         self._items: list[Parcel] = []
         self._waiting: deque[Parcel] = deque()
         self._waiting_count = 0
         self._roomer: asyncio.Task[None] | None = None
         self._joins: dict[Topic, asyncio.Task[None]] = {}
+        self._given = 0  # items given to the broker
+        self._taken = 0  # of them those that it has confirmed or rejected
+        self._kept_back: deque[int] = deque()  # `given` when an item was not even given: it counts behind those
+        self._repeated: deque[int] = deque()  # which of the given are repetitions: they count as nothing
+        self._rejected: list[Item] = []  # control messages, to be published again
+        self._repeater: asyncio.TimerHandle | None = None
         self._ens: Ens | None = None
         self._pausers: dict[object, None] = {}
 
@@ -85,6 +117,8 @@ class Ground:
         tasks = [*self._joins.values(), *([self._roomer] if self._roomer else [])]
         for task in tasks:
             task.cancel()
+        if self._repeater is not None:
+            self._repeater.cancel()
         if tasks:
             await asyncio.wait(tasks)
         if self._ens is not None:
@@ -98,8 +132,10 @@ class Ground:
         if name is None:
             self.counters.nameless += 1
             # There is nobody to hear it, and the count of confirmations must stay right.
-            asyncio.get_running_loop().call_soon(self._confirmed, 1)
+            self.guard.soon(self._confirmed, 1)
             return
+        if self.adopts:
+            name = self.adopted[name]
         if type(message) is Payloads:
             self._items += to_parcels(name, message)
         else:
@@ -117,7 +153,7 @@ class Ground:
         self.counters.published += count_items(items)
         if not self._waiting:
             try:
-                self.ens.publish(items)
+                self._give(items)
                 return
             except FullError:
                 pass
@@ -127,7 +163,7 @@ class Ground:
         self._waiting.extend(items)
         self._waiting_count += count_items(items)
         if self._roomer is None:
-            self._roomer = asyncio.create_task(self._wait_for_room(), name="room at the broker")
+            self._roomer = self.guard.spawn(self._wait_for_room(), "room at the broker")
 
     def join(self, topic: Topic, sink: Sink) -> None:
         """The sink hears the topic, and `Joined` when everything published from then on will be heard."""
@@ -137,7 +173,7 @@ class Ground:
         if len(members) > 1 and topic not in self._joins:
             sink.post(Joined(topic))
         elif topic not in self._joins:
-            self._joins[topic] = asyncio.create_task(self._join(topic), name=f"join {topic}")
+            self._joins[topic] = self.guard.spawn(self._join(topic), f"join {topic}")
 
     def leave(self, topic: Topic, sink: Sink) -> None:
         members = self._members.get(topic, [])
@@ -151,6 +187,8 @@ class Ground:
             if name is not None:
                 self.ens.unsubscribe(name)
                 self.ens.unsubscribe(name, control=True)
+                if name in self.adopted:
+                    self.ens.unsubscribe(self.adopted[name])
 
     async def _join(self, topic: Topic) -> None:
         name = self._names.name_of(topic)
@@ -160,6 +198,8 @@ class Ground:
             try:
                 await self.ens.subscribe(name, control=True)
                 await self.ens.subscribe(name)
+                if name in self.adopted:
+                    await self.ens.subscribe(self.adopted[name])
                 break
             except TransportError as error:
                 logger.info("%s is not joined yet: %s", name, error)
@@ -174,7 +214,7 @@ class Ground:
                 await self.ens.room()
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), 1000))]
                 try:
-                    self.ens.publish(batch)
+                    self._give(batch)
                     self._waiting_count -= count_items(batch)
                 except FullError:
                     self._waiting.extendleft(reversed(batch))
@@ -183,9 +223,55 @@ class Ground:
         finally:
             self._roomer = None
 
+    def _give(self, items: list[Parcel]) -> None:
+        """All of them or, with FullError, none; what is too long for this broker does not hold up the others."""
+        try:
+            self.ens.publish(items)
+            self._given += count_items(items)
+        except MisuseError:
+            self._give_apart(unpack(items))
+
+    def _give_apart(self, items: list[Item]) -> None:
+        """Their owner has looked before; the broker has changed since, or another one has taken its place."""
+        largest = self.ens.traits.payload_bytes_max
+        fitting = [item for item in items if len(item.payload) <= largest]
+        self.ens.publish(fitting)
+        for item in items:
+            if len(item.payload) <= largest:
+                self._given += 1
+            else:
+                self._kept_back.append(self._given)
+                self.on_notice(
+                    Rejected(item, f"a payload of {len(item.payload)} bytes; this broker takes up to {largest}")
+                )
+        self.on_confirmed(0)
+
+    def _repeat(self) -> None:
+        self._repeater = None
+        items, self._rejected = self._rejected, []
+        try:
+            self.ens.publish(items)
+        except FullError:
+            self._repeat_later(items)
+        except TransportError as error:
+            logger.debug("not published: %s", error)
+        else:
+            self._repeated.extend(range(self._given + 1, self._given + len(items) + 1))
+            self._given += len(items)
+
+    def _repeat_later(self, items: list[Item]) -> None:
+        self._rejected += items
+        if self._repeater is None:
+            self._repeater = self.guard.later(REPEAT_S, self._repeat)
+
     # from the broker
 
     def on_items(self, items: Sequence[Parcel]) -> None:
+        if self.adopted:
+            items = [replace(one, topic=self._original(one.topic)) for one in items]
+        self.guard.call(self._hear, items)
+
+    def _hear(self, items: Sequence[Parcel]) -> None:
         filled: Sink | None = None
         row: list[bytes] = []  # of one publisher on one topic, consecutive: handed over as one
         publisher = name = ""
@@ -268,8 +354,45 @@ class Ground:
         return sinks[-1]
 
     def on_confirmed(self, count: int) -> None:
-        self.counters.confirmed += count
-        self._confirmed(count)
+        self.guard.call(self._count, count)
+
+    def _count(self, count: int) -> None:
+        self._taken += count
+        while self._repeated and self._repeated[0] <= self._taken:
+            self._repeated.popleft()
+            count -= 1
+        while self._kept_back and self._kept_back[0] <= self._taken:
+            self._kept_back.popleft()
+            count += 1
+        if count:
+            self.counters.confirmed += count
+            self._confirmed(count)
 
     def on_notice(self, notice: EnsNotice) -> None:
+        self.guard.call(self._note, notice)
+
+    def _note(self, notice: EnsNotice) -> None:
+        if isinstance(notice, Rejected):
+            self.counters.rejected += 1
+            item = notice.item
+            notice = Rejected(replace(item, topic=self._original(item.topic)), notice.reason)
+            if notice.item.control:
+                # Subscribers wait for it, and who misses it asks: it counts as done, and is said again.
+                logger.warning("the broker rejects control messages of %s: %s", notice.item.topic, notice.reason)
+                self._repeat_later([notice.item])
+                return
+        elif isinstance(notice, Lost):
+            self.counters.losses += 1
+            self._tell_missed(None if notice.topic is None else self._original(notice.topic))
         self._noticed(notice)
+
+    def _original(self, channel: str) -> str:
+        """The topic whose adopted events come on this channel, or the topic that it is."""
+        return next((name for name, adopted in self.adopted.items() if adopted == channel), channel)
+
+    def _tell_missed(self, name: str | None) -> None:
+        """To who listens there, or without a name to everybody."""
+        for topic, sinks in self._members.items():
+            if name is None or self._names.name_of(topic) == name:
+                for sink in sinks:
+                    sink.post(Missed(topic))

@@ -13,7 +13,7 @@ lives.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
 from pathlib import Path
@@ -29,12 +29,14 @@ from unisono.protocols.sequencer.messages import Ask, Completed, Creates, Fate, 
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node, make_ens, open_patiently
 from unisono.runtime.connect import find_deployment
-from unisono.runtime.dialect import publisher_on
-from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.content import check_attributes
+from unisono.runtime.dialect import check_room_beside, publisher_on
+from unisono.runtime.ens.adapter import EnsNotice, Item, Rejected
 from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
 from unisono.runtime.homes import birthplace, home_of, sequencers
 from unisono.runtime.links import Links
+from unisono.runtime.payload import encode_payload
 from unisono.runtime.security import client_context, token_of
 
 BATCH_ROWS = 1000
@@ -84,6 +86,8 @@ class NamedPublisher:
         # Only a complete timestamp of one home is sure to precede what another home numbers afterwards.
         self._waits = len(sequencers(deployment)) > 1
         self._asked = self._broadcast = self._confirmations = 0
+        self._rejected: dict[tuple[str, int], str] = {}  # topic and request of payloads under way -> reason
+        self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._links = Links(
             Hello("client", (self.address,), deployment=deployment.name, token=token),
@@ -94,7 +98,7 @@ class NamedPublisher:
             lambda hello, error: None,
             client_tls=client_context(deployment.security, base),
         )
-        self._ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self._ground = Ground(self, self._confirmed, self._noticed, self._foreign, self._failed)
 
     async def open(self) -> None:
         ens = make_ens(self._deployment, self._base, self._ground, self._token)
@@ -113,7 +117,9 @@ class NamedPublisher:
     async def publish(self, rows: Sequence[Row]) -> int:
         """Publishes what was not published before, in this order; returns how many that were. May be repeated.
 
-        Raises TransportError when a home or the broker does not answer: then some of them may have been published.
+        Raises MisuseError if one of them cannot be published by anybody, before any is. Raises TransportError when a
+        home or the broker does not answer: then some of them may have been published; and when the broker rejects
+        one: then those before it have been, and it and those after it can be tried again.
         """
         self._check(rows)
         for name in dict.fromkeys(row.topic for row in rows):
@@ -123,17 +129,38 @@ class NamedPublisher:
             part = rows[start : start + BATCH_ROWS]
             new = [row for row in part if row.request > self._taken[self._topics[row.topic]]]
             await self._send_payloads(new)
-            for home, some in groupby(new, key=lambda row: self._homes[self._topics[row.topic]]):
+            kept = self._kept(new)
+            for home, some in groupby(kept, key=lambda row: self._homes[self._topics[row.topic]]):
                 await self._number(home, list(some))
-            published += len(new)
+            published += len(kept)
+            if len(kept) < len(new):
+                row = new[len(kept)]
+                reason = self._rejected[row.topic, row.request]
+                raise TransportError(
+                    f"the broker rejects {row.topic}, request {row.request}: {reason}. "
+                    f"{published} rows were published, neither it nor what follows it was"
+                )
         return published
 
-    def _check(self, rows: Iterable[Row]) -> None:
+    def _kept(self, rows: list[Row]) -> list[Row]:
+        """Those before the first that was rejected: it could never be numbered after what follows it."""
+        for i, row in enumerate(rows):
+            if (row.topic, row.request) in self._rejected:
+                return rows[:i]
+        return rows
+
+    def _check(self, rows: Sequence[Row]) -> None:
         last: dict[str, int] = {}
         for row in rows:
             if row.request <= last.get(row.topic, 0):
                 raise MisuseError(f"{row.topic}: request {row.request} comes after {last.get(row.topic, 0)}")
             last[row.topic] = row.request
+        largest = self._ground.ens.traits.payload_bytes_max
+        for row in rows:
+            encode_payload(row.payload, largest)
+            if row.attributes:
+                check_attributes(row.attributes)
+                check_room_beside(row.attributes)
 
     async def _open_topic(self, name: str) -> None:
         """Learns the number of the topic and our mark there."""
@@ -163,7 +190,8 @@ class NamedPublisher:
         return home, answer.topics[0][1]
 
     async def _send_payloads(self, rows: list[Row]) -> None:
-        """Returns when the broker has them: a number without its payload would be a gap."""
+        """Returns when the broker has taken or rejected them: a number without its payload would be a gap."""
+        self._rejected.clear()
         for row in rows:
             event = Event(publisher_on(self.address, row.topic), row.request, row.topic, row.payload, row.attributes)
             self._ground.broadcast(self._topics[row.topic], Payload(self.address, row.request, event), control=False)
@@ -200,6 +228,8 @@ class NamedPublisher:
         until = loop.time() + self._timeout
         again = loop.time()
         while not done():
+            if self._failure is not None:
+                raise TransportError(f"the publisher broke: {self._failure!r}") from self._failure
             now = loop.time()
             if now >= until:
                 raise TransportError(f"{problem} within {self._timeout:g} s")
@@ -250,7 +280,13 @@ class NamedPublisher:
         self._news.set()
 
     def _noticed(self, notice: EnsNotice) -> None:
-        """The broker is lost or back: what it has not confirmed, it still owes."""
+        """When the broker is lost or back, what it has not confirmed it still owes."""
+        if isinstance(notice, Rejected):
+            self._rejected[notice.item.topic, notice.item.request] = notice.reason
+
+    def _failed(self, error: Exception) -> None:
+        self._failure = error
+        self._news.set()
 
     def _foreign(self, item: Item) -> None:
         """We hear no topic."""

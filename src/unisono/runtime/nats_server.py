@@ -22,6 +22,8 @@ from unisono.model.time import Micros
 from unisono.runtime.delay import DelayProxy
 from unisono.runtime.ens.adapter import RESERVED
 
+NODES_ONLY = tuple(f"{RESERVED}.{rest}.>" for rest in ("*.ctl", "*.adopted", "log", "archive"))
+"""Subjects on which only nodes may publish."""
 START_S = 20.0
 """How long a server may take to listen."""
 
@@ -40,6 +42,8 @@ class NatsServerConfig(Struct, frozen=True):
     """A subscriber with more than this waiting is disconnected by the server."""
     write_deadline_us: int = 10_000_000
     """So is one that takes nothing for this long."""
+    max_payload_bytes: int = 1024 * 1024
+    """The largest message, headers included; a client that sends a longer one is cut off."""
 
 
 def find_binary() -> str:
@@ -130,6 +134,7 @@ class NatsServer:
             "port": self.port or -1,
             "ports_file_dir": str(self.directory),
             "max_pending": config.max_pending_bytes,
+            "max_payload": config.max_payload_bytes,
             "write_deadline": f"{config.write_deadline_us}us",
         }
         if config.jetstream:
@@ -166,14 +171,14 @@ class NatsServer:
 
 
 def authorization(node_password: str) -> dict[str, object]:
-    """Two users: `node` may everything, `client` may not publish control."""
+    """Two users: `node` may everything, `client` may not publish what only nodes say."""
     return {
         "users": [
             {"user": "node", "password": node_password},
             {
                 "user": "client",
                 "password": "",
-                "permissions": {"publish": {"deny": [f"{RESERVED}.{kind}.>" for kind in ("ctl", "log", "archive")]}},
+                "permissions": {"publish": {"deny": list(NODES_ONLY)}},
             },
         ]
     }

@@ -251,7 +251,7 @@ class Node:
         if topics and self.host is not None:
             from unisono.runtime.adopt import Adopter  # it is a client, and clients know nodes
 
-            self._adopter = Adopter(self.deployment, self.base, self._token, self.links, topics)
+            self._adopter = Adopter(self.deployment, self.base, self._token, self.links, topics, self.failed)
             await self._adopter.start()
 
     async def _start_archivist(self) -> None:

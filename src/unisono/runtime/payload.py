@@ -15,8 +15,20 @@ _encoder = msgspec.json.Encoder()
 _any = msgspec.json.Decoder()
 
 
-def encode_payload(data: Any) -> bytes:
-    """`encode_payload({"px": 1}) == b'{"px":1}'`; bytes stay bytes, pydantic models become their JSON."""
+def encode_payload(data: Any, bytes_max: int) -> bytes:
+    """`encode_payload({"px": 1}, 100) == b'{"px":1}'`; bytes stay bytes, pydantic models become their JSON.
+
+    Raises MisuseError if nothing becomes of it, or more than `bytes_max`.
+    """
+    payload = data if type(data) is bytes else _encode(data)
+    if len(payload) > bytes_max:
+        raise MisuseError(
+            f"a payload of {len(payload)} bytes; this broker takes up to {bytes_max}. Publish it in parts"
+        )
+    return payload
+
+
+def _encode(data: Any) -> bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     dump = getattr(data, "model_dump_json", None)

@@ -1,6 +1,5 @@
 """Where one machine of a session meets the world: its host, the links, the broker, and the stream that hears it."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -68,7 +67,7 @@ class Port:
                 session.links.flush(home)
         if session.ground.has_items:
             # What is asked of a home has the longest way before it: it leaves, then the payloads are written.
-            asyncio.get_running_loop().call_soon(session.ground.end_turn)
+            session.ground.guard.soon(session.ground.end_turn)
         session.flush_journal()
         if self._stream is not None:
             self._stream.end_turn()

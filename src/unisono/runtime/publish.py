@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from unisono.errors import PlanError
-from unisono.machine import Accepted, Advertise, Publish, Refused, Unknown, one_by_one
+from unisono.machine import Accepted, Advertise, NotTaken, Publish, Refused, Unknown, one_by_one
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import EventId, Topic
@@ -19,8 +19,9 @@ from unisono.model.predicate import flatten
 from unisono.model.time import Micros
 from unisono.runtime.asked import Asked
 from unisono.runtime.confirmations import Confirmations
-from unisono.runtime.content import attributes_of, content_of, parse_where
-from unisono.runtime.dialect import NO_ATTRIBUTES, publisher_on
+from unisono.runtime.content import attributes_of, check_attributes, content_of, parse_where
+from unisono.runtime.dialect import NO_ATTRIBUTES, check_room_beside, publisher_on
+from unisono.runtime.ens.adapter import Item
 from unisono.runtime.grids import Grids
 from unisono.runtime.host import Host
 from unisono.runtime.lane import Asker, Lane, Outcome, Row
@@ -60,13 +61,14 @@ class Outbox:
         host: Host,
         address: str,
         window: int,
+        payload_bytes_max: Callable[[], int],
         confirm_s: float = 0.0,
         by_content: bool = False,
         still_open: Callable[[Topic], int] | None = None,
         grids: Grids | None = None,
     ) -> None:
-        """`confirm_s`: how long a broker that keeps payloads may take to say so. `still_open`: how many publications
-        on a topic the machine repeats.
+        """`payload_bytes_max`: what the broker takes now. `confirm_s`: how long one that keeps payloads may take to say
+        so. `still_open`: how many publications on a topic the machine repeats.
 
         With `by_content`, what is published without attributes has those that its data show.
         """
@@ -74,6 +76,7 @@ class Outbox:
         self._grids = grids
         self._session, self._host, self._address, self.window = session, host, address, window
         self._confirm_s, self._still_open = confirm_s, still_open
+        self.payload_bytes_max = payload_bytes_max
         self._requests = 0
         self._asked: Asked[Asker] = Asked()
         self._ids: dict[int, EventId] = {}  # of the same, for the journal
@@ -107,9 +110,18 @@ class Outbox:
         """Where an event of a topic with a grid goes; it is encoded for that, since subscribers see what is encoded."""
         if lane.grid is None:
             return lane, data
-        payload = encode_payload(data)
+        payload = self.encode(data)
+        if attributes:
+            check_attributes(attributes)
         seen = content_of(Event(lane.publisher, 0, lane.name, payload, attributes or NO_ATTRIBUTES))
         return lane.cells[lane.grid.cell_of(flatten(seen))], payload
+
+    def encode(self, data: Any) -> bytes:
+        """The payload; raises MisuseError if there is none, or one that the broker would not take.
+
+        Before it has a number or shares a batch: nothing else suffers for it.
+        """
+        return encode_payload(data, self.payload_bytes_max())
 
     def has_room(self, lane: Lane) -> bool:
         return lane.in_flight < self.window and self.bytes_left(lane) > 0
@@ -137,9 +149,12 @@ class Outbox:
             reason = f"{self.window} publications on the topic wait for their numbers"
             _tell(asker, Refused(0, reason))
             return
-        payload = data if type(data) is bytes else encode_payload(data)
-        if attributes is None and self.by_content:
-            attributes = attributes_of(data)
+        payload = self.encode(data)
+        if self.by_content:
+            attributes = attributes_of(data) if attributes is None else attributes
+        elif attributes:
+            check_attributes(attributes)
+            check_room_beside(attributes)
         lane.sequence += 1
         lane.take_off(1, len(payload))
         if self._journals:
@@ -194,7 +209,7 @@ class Outbox:
             if self._journals:
                 self._ids.update(zip(requests, [event.id for event in events]))
             if self._confirmations is not None:
-                self._confirmations.add(requests)
+                self._confirmations.add(requests, row.lane.publisher, row.first)
             self._host.post(Publish(row.lane.topic, events, first))
 
     def advertise(self, lane: Lane, where: str) -> None:
@@ -210,6 +225,16 @@ class Outbox:
             drainer = asyncio.get_running_loop().create_future()
             self._drainers.append(drainer)
             await drainer
+
+    def rejected(self, item: Item, reason: str) -> None:
+        """The broker has not taken this payload of ours: the machine says what becomes of it."""
+        lane = self._lanes.get(item.topic)
+        if lane is None or item.control or item.publisher != self._address:
+            return
+        name = 0
+        if self._confirmations is not None:
+            name = self._confirmations.rejected(lane.publisher, item.request)
+        self._host.post(NotTaken(lane.topic, item.request, reason, name))
 
     def confirmed(self, count: int) -> None:
         """The broker has taken the oldest `count` payloads."""

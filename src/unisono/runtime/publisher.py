@@ -58,7 +58,7 @@ class Publisher:
         self._open += 1
         try:
             self._outbox.put(asker, data, attributes)
-        except Exception:  # it cannot be encoded: nothing was sent, so nothing has to be waited for
+        except Exception:  # it cannot be published: nothing was sent, so nothing has to be waited for
             self._open -= 1
             raise
 
@@ -70,15 +70,15 @@ class Publisher:
                 await outbox.room(lane)
                 continue
             payloads: list[bytes] = []
-            size, size_max = 0, outbox.bytes_left(lane)
+            size, size_max, payload_max = 0, outbox.bytes_left(lane), outbox.payload_bytes_max()
             try:
                 for each in islice(rest, outbox.window - lane.in_flight):
-                    payload = each if type(each) is bytes else encode_payload(each)
+                    payload = encode_payload(each, payload_max)
                     payloads.append(payload)
                     size += len(payload)
                     if size >= size_max:
                         break
-            finally:  # what comes before one that cannot be encoded is sent
+            finally:  # what comes before one that cannot be published is sent
                 if payloads:
                     self._open += len(payloads)
                     outbox.put_all(self._asker, payloads)

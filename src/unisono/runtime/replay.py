@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unisono.errors import DataLossError, TransportError
 from unisono.machine import Gap, Heard, Stalled
@@ -36,6 +36,14 @@ FOLLOW_S = 2.0
 """How long a new topic waits for the archive: it may be held up by a home that is away, and publishing goes on."""
 POLL_S = 0.05
 """Pause between questions when everything sealed has been read and more is needed."""
+
+
+class Past(Protocol):
+    """Who can tell what was published: an archive, or a broker that keeps it."""
+
+    async def fetch(self, after: int, topics: tuple[str, ...], above: dict[str, int], seal: bool) -> Fetched: ...
+
+    async def locate(self, topic: str, number: int) -> Located: ...
 
 
 class ArchiveClient:
@@ -113,7 +121,7 @@ class Replay:
     """One passage of a stream through the archive. The stream gives it what comes in live until `is_over`."""
 
     def __init__(
-        self, stream: "Stream", delivering: "Delivering", archive: ArchiveClient, above: dict[str, int], held_max: int
+        self, stream: "Stream", delivering: "Delivering", archive: Past, above: dict[str, int], held_max: int
     ) -> None:
         """`above`: per topic the last number already delivered. The stream has room for `held_max` twice."""
         self.needs: dict[str, int] = {}

@@ -6,6 +6,7 @@ A session that loses a node or the broker keeps its streams and reconnects; mach
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
+from unisono.model.interest import is_pattern
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
@@ -24,21 +26,22 @@ from unisono.protocols.sequencer.inputs import Forget
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
-from unisono.runtime.brokers import dial_node, make_ens, open_patiently
+from unisono.runtime.brokers import adopted_topics, dial_node, make_ens, nats_options, open_patiently
 from unisono.runtime.content import content_of
-from unisono.runtime.ens.adapter import EnsNotice, Item
+from unisono.runtime.ens.adapter import EnsNotice, Item, Rejected
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
 from unisono.runtime.frames import Hello
 from unisono.runtime.grids import Grids
 from unisono.runtime.ground import Ground
 from unisono.runtime.groups import Enlisted, Membership
+from unisono.runtime.holding import Holding
 from unisono.runtime.homes import archives, birthplace, home_of, sequencers
 from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links
 from unisono.runtime.port import Port
 from unisono.runtime.position import numbers_of, read_position, write_position
 from unisono.runtime.publish import Outbox
-from unisono.runtime.replay import ArchiveClient
+from unisono.runtime.replay import ArchiveClient, Past
 from unisono.runtime.sequencing import sequencer_config
 from unisono.runtime.session import Session, SessionConfig, Wish
 from unisono.runtime.stream import Stream
@@ -63,6 +66,8 @@ class SequencedSession(Session):
         self._answers: dict[int, asyncio.Future[edge.Opened | edge.NotOpened]] = {}
         self._streams: list[Stream] = []
         self._stream_count = 0
+        self._holdings: dict[Stream, Holding] = {}
+        """Of named subscriptions: nobody else keeps positions under these names."""
         self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
         self.on_foreign: Callable[[Item], None] | None = None
         """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
@@ -70,20 +75,30 @@ class SequencedSession(Session):
         kept = archives(deployment)
         self.archive = ArchiveClient(self, kept[0]) if kept else None
         """Who keeps what was delivered, if anybody does."""
-        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign, self.fail)
+        self.ground.adopted = adopted_topics(deployment)
         self._sequencing = sequencer_config(deployment)
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
         self._port = Port(self, f"{self.address}/p", self._machine, None)
         window, accept_s = self._sequencing.window, self._sequencing.accept_us / 1e6
         still_open, grids = self._machine.publisher.count_open, self.grids
         self._outbox = Outbox(
-            self, self._port.host, self._port.address, window, accept_s, still_open=still_open, grids=grids
+            self,
+            self._port.host,
+            self._port.address,
+            window,
+            lambda: self.ground.ens.traits.payload_bytes_max,
+            accept_s,
+            still_open=still_open,
+            grids=grids,
         )
 
     # life
 
     async def open(self) -> None:
-        ens = make_ens(self.deployment, self._base, self.ground, self._token, self.config.region)
+        # A session on the links of a node is the node's own, and may say what only nodes say.
+        is_node = not self._owns_links
+        ens = make_ens(self.deployment, self._base, self.ground, self._token, self.config.region, is_node)
         self.ground.stand_on(ens)
         self.links.attach(self.address, self)
         for node in self.deployment.nodes:
@@ -96,6 +111,12 @@ class SequencedSession(Session):
         self._is_open = True
 
     async def _leave(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.open_s):
+                while self._machine.publisher.withdrawals and self._failure is None:
+                    await asyncio.sleep(0.01)  # whoever leaves before leaves subscribers waiting for its payloads
+        for stream in list(self._holdings):  # that were never entered
+            self._let_go(stream)
         self._farewell(self._port.address)
         await self._port.host.stop()
         await asyncio.sleep(0)  # the farewells leave
@@ -125,18 +146,39 @@ class SequencedSession(Session):
         replays = start != "latest" or promise.reliability == "reliable"
         if cut and (replays or wish.group is not None or wish.name is not None):
             raise PlanError(f"{cut[0]!r} is cut by a grid: its cells are heard live, not yet replayed or resumed")
+        holding = self._hold_name(wish.name) if wish.name is not None else None
         if wish.name is not None and start == "latest" and (kept := self._kept_position(wish.name)) is not None:
             start = kept
         stream = Stream(
             self, wish.topics, promise, numbers_of(start), wish.decode, wish.name, wish.latest_only, wish.where
         )
+        if holding is not None:
+            self._holdings[stream] = holding
         stream.tags_stalled = wish.on_stall == "tag"
         stream.archive = self.archive if promise.order != "fifo" else None
-        stream.starts_in_past = start != "latest" and stream.archive is not None
+        stream.past = stream.archive or (self._recall(stream) if promise.order != "fifo" else None)
+        stream.starts_in_past = start != "latest" and stream.past is not None
         if wish.group is not None:
             assert self.archive is not None
             stream.membership = Membership(wish.group, self.archive, stream)
         return stream
+
+    def _recall(self, stream: Stream) -> Past | None:
+        """The past of a topic as the broker keeps it, if it does; of several nobody knows their order."""
+        topics, broker = stream.interests, self.deployment.broker
+        if broker.kind != "jetstream" or len(topics) != 1 or is_pattern(topics[0]) or topics[0] in self.grids:
+            return None
+        from unisono.runtime.ens.jetstream import JetStreamEns
+        from unisono.runtime.recall import Recall
+
+        (topic,) = topics
+        options = nats_options(self.deployment, self._token, self.config.region, is_node=False)
+        return Recall(
+            lambda ear: JetStreamEns(options, ear),
+            topic,
+            self.ground.adopted.get(topic),
+            lambda: stream.bases.get(topic, 0),
+        )
 
     # for streams
 
@@ -169,6 +211,7 @@ class SequencedSession(Session):
         self._farewell(stream.sid)
         await stream.host.stop()
         self.links.detach(stream.sid)
+        self._let_go(stream)
 
     def introduce(self, stream: Stream, topic: Topic) -> None:
         """The stream's machine learns the home of a topic, and its cells if it was asked for by name."""
@@ -252,6 +295,20 @@ class SequencedSession(Session):
             raise MisuseError("a named subscription keeps its position in a directory: connect(..., state=PATH)")
         await asyncio.get_running_loop().run_in_executor(None, write_position, self.config.state, name, position)
 
+    def _hold_name(self, name: str) -> Holding | None:
+        """Two who commit under one name would each resume where the other was."""
+        if self.config.state is None:
+            return None
+        try:
+            return Holding(self.config.state, f"{name}.lock")
+        except MisuseError as error:
+            raise MisuseError(f"subscription {name!r}: {error}, or subscribe under another name") from None
+
+    def _let_go(self, stream: Stream) -> None:
+        holding = self._holdings.pop(stream, None)
+        if holding is not None:
+            holding.release()
+
     def _kept_position(self, name: str) -> str | None:
         return read_position(self.config.state, name) if self.config.state is not None else None
 
@@ -308,6 +365,8 @@ class SequencedSession(Session):
 
     def _noticed(self, notice: EnsNotice) -> None:
         logger.info("broker: %s", notice)
+        if isinstance(notice, Rejected):
+            self._outbox.rejected(notice.item, notice.reason)
 
     def _foreign(self, item: Item) -> None:
         """Events of publishers that do not use unisono have no number, hence no place in the order: they are tagged."""

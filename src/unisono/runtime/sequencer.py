@@ -59,7 +59,7 @@ class SequencerRole:
         children = tuple(Address(child) for child in deployment.children(me))
         self.manager = TopicManager(me, parent, children, (), {}, sequencer_config(deployment))
         self.desk = Desk(me, self.manager, parent)
-        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign)
+        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign, self._lost)
         self.host: Host | None = None
         self._peers = (*((parent,) if parent is not None else ()), *children)
         self._deployment, self._spec, self._links = deployment, spec, links

@@ -26,7 +26,7 @@ from unisono.runtime.notification import Notification
 from unisono.runtime.owner import StreamOwner
 from unisono.runtime.payload import Decode
 from unisono.runtime.position import Progress, decode_position, encode_position
-from unisono.runtime.replay import ArchiveClient
+from unisono.runtime.replay import ArchiveClient, Past
 from unisono.runtime.waiting import Waiting
 
 OnStall = Literal["wait", "tag"]
@@ -62,8 +62,10 @@ class Stream:
         """Per topic in force the number behind which it began."""
         self.archive: ArchiveClient | None = None
         """With it a reliable stream has its holes filled."""
+        self.past: Past | None = None
+        """Who tells what lies between the start position and the present, if anybody can."""
         self.starts_in_past = False
-        """Behind the start position, or at the beginning, as far as the archive reaches."""
+        """Behind the start position, or at the beginning, as far as the past reaches."""
         self.tags_stalled = False
         self.on_joined: Callable[[], None] | None = None
         self.membership: Membership | None = None
@@ -190,10 +192,10 @@ class Stream:
         names = [text for text in self.interests if not is_pattern(text)]
         if patterns:
             names += await self._session.expand(patterns)
-        if self.archive is None or not self.starts_in_past:
+        if self.past is None or not self.starts_in_past:
             await self._joining.add(dict.fromkeys(names))
             return
-        replay = self._delivering.begin_replay(self.archive, self._start)
+        replay = self._delivering.begin_replay(self.past, self._start)
         await self._joining.add(dict.fromkeys(names))
         replay.needs.update(self.bases)
         self._progress.begin({name: self._start.get(name, 0) for name in self.topics})

@@ -13,6 +13,7 @@ import pytest
 import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nats.js.api import DiscardPolicy
 
 from tests.runtime.ens.worlds import PATIENCE_S, SMALL, Ear, JetStreamWorld, NatsClusterWorld, NatsWorld
 from unisono.errors import DataLossError, MisuseError, TransportError
@@ -21,9 +22,11 @@ from unisono.runtime.ens.adapter import Down, Item, Limits, Lost, Parcel, Reject
 from unisono.runtime.ens.jetstream import JetStreamEns
 from unisono.runtime.ens.jetstream_api import StreamConfig, stream_name
 from unisono.runtime.ens.nats import UNASKED_MAX, NatsEns
-from unisono.runtime.ens.nats_items import decode, decode_all, encode, header_block
+from unisono.runtime.ens.nats_items import control_prefix, decode, decode_all, encode, header_block
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, normalize
 from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
+
+CONTROL = control_prefix("d")
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -52,7 +55,7 @@ def test_a_plain_consumer_sees_the_events_and_nothing_else() -> None:
             await here.until(lambda: len(here.items) == 2)
             assert topic.pending_msgs == 0
             subjects = {(await everything.next_msg(PATIENCE_S)).subject for _ in range(everything.pending_msgs)}
-            assert "_unisono.ctl.trades" in subjects  # it was there to be seen, under another name
+            assert "_unisono.unisono.ctl.trades" in subjects  # it was there to be seen, under another name
             await plain.close()
 
     run(main())
@@ -299,7 +302,7 @@ def test_replaying_what_retention_removed_is_data_loss() -> None:
             publisher.publish(ids(*range(1, 11)))
             await publisher.flush()
             plain = await nats.connect(world.servers[0].node_url)
-            await plain.jetstream().purge_stream(stream_name("trades"), seq=6)
+            await plain.jetstream().purge_stream(stream_name("unisono", "trades"), seq=6)
             subscriber = await world.connect(Ear())
             with pytest.raises(DataLossError):
                 await subscriber.subscribe("trades", after=2)
@@ -342,6 +345,34 @@ def test_a_stream_that_others_made_is_used() -> None:
     run(main())
 
 
+def test_what_a_stream_refused_is_not_sent_again() -> None:
+    """An older item keeps it open: its stream does not acknowledge. Then the line breaks, and there is room."""
+
+    async def main() -> None:
+        async with JetStreamWorld() as world:
+            plain = await nats.connect(world.servers[0].node_url)
+            await plain.jetstream().add_stream(name="MUTE", subjects=["mute"], no_ack=True)
+            await plain.jetstream().add_stream(name="FULL", subjects=["full"], max_msgs=1, discard=DiscardPolicy.NEW)
+            await plain.jetstream().publish("full", b"the only one")
+            here, there = Ear(), Ear()
+            subscriber, publisher = await world.connect(here), await world.connect(there)
+            await subscriber.subscribe("trades")
+            publisher.publish([Item("mute", b"1", "p", 1), Item("full", b"2", "p", 1)])
+            await there.until(lambda: bool(there.heard(Rejected)))
+            await plain.jetstream().purge_stream("FULL")
+            await plain.close()
+            await world.kill()
+            await world.start()
+            publisher.publish(ids(3))
+            await here.until(lambda: b"3" in here.payloads())
+            again = await nats.connect(world.servers[0].node_url)
+            assert (await again.jetstream().stream_info("FULL")).state.messages == 0
+            assert (len(there.heard(Rejected)), there.confirmed) == (1, 0)
+            await again.close()
+
+    run(main())
+
+
 def test_a_stream_that_vanishes_is_told_and_subscribing_goes_on() -> None:
     async def main() -> None:
         async with JetStreamWorld() as world:
@@ -351,7 +382,7 @@ def test_a_stream_that_vanishes_is_told_and_subscribing_goes_on() -> None:
             publisher.publish(ids(1, 2))
             await here.until(lambda: len(here.items) == 2)
             plain = await nats.connect(world.servers[0].node_url)
-            await plain.jetstream().delete_stream(stream_name("trades"))
+            await plain.jetstream().delete_stream(stream_name("unisono", "trades"))
             await plain.close()
             publisher.publish(ids(3))  # makes the stream anew
             await publisher.flush()
@@ -489,7 +520,7 @@ named = st.tuples(
 @given(st.lists(named, max_size=8), st.lists(st.integers(0, 4_000), max_size=4))
 def test_rows_arrive_as_their_items_would(sent: list[tuple[str, str, int, tuple[bytes, ...]]], cuts: list[int]) -> None:
     rows = [Row(topic, payloads, publisher, request) for topic, publisher, request, payloads in sent]
-    assert encode(rows) == encode(unpack(rows))
+    assert encode(rows, CONTROL) == encode(unpack(rows), CONTROL)
     stream = b""
     for item in unpack(rows):
         head, sid = header_block(item), b"1" if item.topic == "a" else b"2"
@@ -562,9 +593,9 @@ def test_a_message_longer_than_any_server_sends_is_not_waited_for() -> None:
 
 
 def test_encoded_items_are_commands_of_the_protocol() -> None:
-    assert encode([Item("t", b"x")]) == b"PUB t 1\r\nx\r\n"
+    assert encode([Item("t", b"x")], CONTROL) == b"PUB t 1\r\nx\r\n"
     head = b"NATS/1.0\r\nUnisono-Id: p 7\r\n\r\n"
-    assert encode([Item("t", b"x", "p", 7, True)]) == b"HPUB _unisono.ctl.t %d %d\r\n%bx\r\n" % (
+    assert encode([Item("t", b"x", "p", 7, True)], CONTROL) == b"HPUB _unisono.d.ctl.t %d %d\r\n%bx\r\n" % (
         len(head),
         len(head) + 1,
         head,
@@ -582,4 +613,5 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_the_generated_configuration_denies_control_to_clients() -> None:
     users = NatsServer(Path(), SMALL).settings()["authorization"]
-    assert "_unisono.ctl.>" in str(users)
+    assert "_unisono.*.ctl.>" in str(users)
+    assert "_unisono.*.adopted.>" in str(users)

@@ -41,6 +41,7 @@ class Ear:
         self.items: list[Item] = []
         self.confirmed = 0
         self.notices: list[EnsNotice] = []
+        self.failure: Exception | None = None
         self._changed = asyncio.Event()
 
     def on_items(self, items: Sequence[Parcel]) -> None:
@@ -55,9 +56,15 @@ class Ear:
         self.notices.append(notice)
         self._changed.set()
 
+    def on_failed(self, error: Exception) -> None:
+        self.failure = error
+        self._changed.set()
+
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
+                if self.failure is not None:
+                    raise self.failure
                 self._changed.clear()
                 await self._changed.wait()
 

@@ -29,7 +29,9 @@ from unisono.machine import (
     Join,
     Joined,
     Leave,
+    Missed,
     Notice,
+    NotTaken,
     Publish,
     Refuse,
     Refused,
@@ -62,7 +64,7 @@ class Numbered(Struct, frozen=True, tag=True):
     message: Any
 
 
-FifoMessage = Publish | Subscribe | Unsubscribe | Fired | Notice
+FifoMessage = Publish | Subscribe | Unsubscribe | Fired | Missed | NotTaken | Notice
 """From above, from the driver, and from beneath."""
 
 
@@ -123,6 +125,8 @@ class FifoMachine:
                 return self._unsubscribe([topic for topic in dict.fromkeys(topics) if topic in self._joined])
             case Gap() | CutOff() | Stalled() | Selected():
                 return [Deliver(message)]
+            case Missed() | NotTaken():
+                return []  # nobody can be asked: the next event of a publisher shows what is missing before it
             case Accepted() | Refused() | Unknown():
                 return []  # of our broadcasts, which the layer beneath may answer; we have answered for them already
             case _:

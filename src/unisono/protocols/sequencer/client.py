@@ -6,7 +6,19 @@ notices of `unisono.machine` to above. A client that has crashed comes back unde
 
 from typing import assert_never
 
-from unisono.machine import Effect, Fired, Heard, Joined, Publish, Refuse, Restarted, Subscribe, Unsubscribe
+from unisono.machine import (
+    Effect,
+    Fired,
+    Heard,
+    Joined,
+    Missed,
+    NotTaken,
+    Publish,
+    Refuse,
+    Restarted,
+    Subscribe,
+    Unsubscribe,
+)
 from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
@@ -27,7 +39,7 @@ from unisono.protocols.sequencer.messages import (
 from unisono.protocols.sequencer.publisher import Publisher
 from unisono.protocols.sequencer.subscriber import Subscriber
 
-ClientInput = Answer | Publish | Subscribe | Unsubscribe | Heard | Joined | Fired | Restarted
+ClientInput = Answer | Publish | Subscribe | Unsubscribe | Heard | Joined | NotTaken | Missed | Fired | Restarted
 
 
 class OrderingClient:
@@ -65,6 +77,10 @@ class OrderingClient:
                 self._subscription.unsubscribe(topics, now, out)
             case Joined(topic=topic):
                 self._subscription.joined(topic, now, out)
+            case NotTaken():
+                publisher.not_taken(message, now, out)
+            case Missed(topic=topic):
+                subscriber.missed(topic, now, out)
             case Taken():
                 publisher.taken(message, now, out)
             case Completed():
@@ -88,8 +104,8 @@ class OrderingClient:
                     publisher.fired(now, out)
                 else:
                     subscriber.fired(key, now, out)
-            case Withdrawn(topic=topic):
-                out.append(Refuse(f"nothing was withdrawn on topic {topic}"))
+            case Withdrawn():
+                publisher.withdrawn(message)
             case Restarted():
                 out.append(Refuse("a client that has crashed comes back under a new address"))
             case _:

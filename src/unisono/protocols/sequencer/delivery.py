@@ -204,7 +204,7 @@ class Delivery:
 
     def waits(self, topic: Topic) -> bool:
         feed = self.feeds[topic]
-        return bool(feed.payloads.count or feed.items or feed.mark > self.hold.local[topic])
+        return bool(feed.payloads.count or feed.items or feed.missed or feed.mark > self.hold.local[topic])
 
     def examine_due(self, now: Micros, out: list[Effect]) -> list[Topic]:
         """Delivers what may be delivered; returns whose turn it was."""

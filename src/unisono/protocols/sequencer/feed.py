@@ -60,6 +60,7 @@ class Feed:
         "lost",
         "mark",
         "mark_before",
+        "missed",
         "muted",
         "payloads",
         "skipped",
@@ -83,6 +84,7 @@ class Feed:
         self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
         self.mark = 0  # the highest number known to exist
         self.mark_before = 0  # when we looked last
+        self.missed = False  # the broker may have lost something, and the home has not said yet how far the topic is
         self.waiting_for = 0  # the number we wait for, and since when
         self.waiting_since = Micros(0)
         self.stalled = False

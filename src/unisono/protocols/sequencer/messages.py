@@ -201,13 +201,17 @@ Fate = Literal["pending", "published", "void", "forgotten", "unissued"]
 
 
 class Told(Struct, frozen=True, tag=True):
-    """The answer to Ask. `run` is complete unless the fate is pending; with forgotten, `floor` is the oldest kept."""
+    """The answer to Ask. `run` is complete unless the fate is pending; with forgotten, `floor` is the oldest kept.
+
+    Numbers up to `mark` are complete, as in a Mark.
+    """
 
     topic: Topic
     number: int
     fate: Fate
     run: Run | None = None
     floor: int = 0
+    mark: int = 0
 
 
 class Moved(Struct, frozen=True, tag=True):

@@ -281,7 +281,7 @@ class Numbering:
             fate, run = "pending", None
         elif number in home.voids:
             fate = "void"
-        out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor)))
+        out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor, home.high_water)))
 
     def tell_marks(self, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)

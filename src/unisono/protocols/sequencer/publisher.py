@@ -5,18 +5,30 @@ durable. Requests are repeated until they are answered, so the outcome Unknown e
 
 With `causal` a request waits until every earlier one on *another* topic is complete, and, with early stamps, until
 no item that was notified here is still open: then everything the application may have reacted to precedes it.
+
+What the broker refuses has been asked a number for, and those behind it have theirs: it keeps its place, its number is
+withdrawn, and the home tells subscribers not to wait for it.
 """
 
 from collections import deque
 
 from msgspec import Struct
 
-from unisono.machine import Accepted, Broadcast, Deliver, Effect, Refused, Send, Unknown
+from unisono.machine import Accepted, Broadcast, Deliver, Effect, NotTaken, Refused, Send, Unknown
 from unisono.model.event import Event, Events
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Completed, Creates, Payload, Payloads, Taken, Wanted
+from unisono.protocols.sequencer.messages import (
+    Completed,
+    Creates,
+    Payload,
+    Payloads,
+    Taken,
+    Wanted,
+    Withdraw,
+    Withdrawn,
+)
 from unisono.protocols.sequencer.timers import Timers
 
 
@@ -46,6 +58,8 @@ class Publisher:
         self._next: dict[Topic, int] = {}
         self.held: deque[tuple[Topic, int]] = deque()
         """Causal: requests that have to wait, in program order."""
+        self.withdrawals: dict[Topic, dict[int, None]] = {}
+        """Requests whose payloads the broker has refused, until their homes have voided their numbers."""
         self._causal = config.causal
         self._timers = Timers()
 
@@ -133,7 +147,7 @@ class Publisher:
         while waiting:
             request = next(iter(waiting))  # in rising order
             if request > upto:
-                return
+                break
             row = waiting.pop(request)
             count = min(len(row.events), upto + 1 - request)
             if count < len(row.events):
@@ -141,6 +155,61 @@ class Publisher:
                 rest = _Open(row.events[count:], name, row.published_at, row.asked_at)
                 waiting = self.open[topic] = {upto + 1: rest, **waiting}
             self._settle(topic, row, count, out)
+        if topic in self.withdrawals:
+            self._withdraw(topic, out)
+
+    def not_taken(self, message: NotTaken, now: Micros, out: list[Effect]) -> None:
+        """The broker refuses a payload, whose number was or will be asked for."""
+        topic, request = message.topic, message.request
+        row = self._alone(topic, request)
+        outcome = message.outcome
+        if row is not None:
+            outcome = outcome or row.outcome or 0
+            row.outcome = None
+        if outcome:
+            out.append(Deliver(Refused(outcome, message.reason)))
+        if 0 < request < self._next.get(topic, 1):
+            self.withdrawals.setdefault(topic, {})[request] = None
+            self._withdraw(topic, out)
+            self._repeat(now, out)
+
+    def _withdraw(self, topic: Topic, out: list[Effect]) -> None:
+        """Asks for what has a number; the home answers when it is void."""
+        end = next(iter(self.open[topic]), self._next[topic])
+        runs: list[list[int]] = []
+        for request in sorted(self.withdrawals[topic]):
+            if request >= end:
+                break
+            if runs and request == sum(runs[-1]) and runs[-1][1] < self.config.requests_max:
+                runs[-1][1] += 1
+            else:
+                runs.append([request, 1])
+        out += [Send(self.homes[topic], Withdraw(self.address, topic, first, count)) for first, count in runs]
+
+    def withdrawn(self, message: Withdrawn) -> None:
+        waiting = self.withdrawals.get(message.topic, {})
+        for request in range(message.first, message.first + message.count):
+            waiting.pop(request, None)
+        if not waiting:
+            self.withdrawals.pop(message.topic, None)
+
+    def _alone(self, topic: Topic, request: int) -> _Open | None:
+        """The publication with this request as a row of its own, if it has no number yet."""
+        rows: dict[int, _Open] = {}
+        found: _Open | None = None
+        for first, row in self.open.get(topic, {}).items():
+            place = request - first
+            if not 0 <= place < len(row.events):
+                rows[first] = row
+                continue
+            for begin, end in ((0, place), (place, place + 1), (place + 1, len(row.events))):
+                if begin < end:
+                    name = None if row.outcome is None else row.outcome + begin
+                    rows[first + begin] = _Open(row.events[begin:end], name, row.published_at, row.asked_at)
+            found = rows[request]
+        if found is not None:
+            self.open[topic] = rows
+        return found
 
     def completed(self, message: Completed, ready: bool, now: Micros, out: list[Effect]) -> None:
         self._taken(message.topic, message.upto, out)
@@ -166,7 +235,9 @@ class Publisher:
         for topic, request in self.incomplete.items():
             if request not in self.open[topic]:  # taken, but is it complete?
                 self._ask(topic, request, 1, out)
-        if any(self.open.values()) or self.incomplete:
+        for topic in self.withdrawals:
+            self._withdraw(topic, out)
+        if any(self.open.values()) or self.incomplete or self.withdrawals:
             self._repeat(now, out)
 
     def _ask_run(self, topic: Topic, first: int, last: int, out: list[Effect]) -> None:

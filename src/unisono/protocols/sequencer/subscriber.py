@@ -51,6 +51,19 @@ class Subscriber:
             if self.open:
                 self._timers.set("ask", Micros(now + self.config.ask_us), out)
 
+    def missed(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
+        """The broker may have lost something here: the home knows how far the topic is."""
+        feed = self.feeds.get(topic)
+        if feed is None:
+            return
+        feed.missed = True
+        if feed.live:
+            self._ask_how_far(topic, feed, out)
+            self.delivery.process(now, out)
+
+    def _ask_how_far(self, topic: Topic, feed: Feed, out: list[Effect]) -> None:
+        out.append(Send(self.homes[topic], Ask(self.sid, topic, max(feed.mark, self.hold.local[topic]) + 1)))
+
     def _give_up(self, now: Micros, out: list[Effect]) -> None:
         """Skips all that has waited long enough. What one topic gives up lets another go on, and give up in turn."""
         todo = dict.fromkeys(self.feeds)
@@ -65,6 +78,8 @@ class Subscriber:
     def _check_wait(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
         number = self.hold.local[topic] + 1
         out += [Send(self.homes[topic], Ask(self.sid, topic, n)) for n in feed.overdue(number, self.feeds)]
+        if feed.missed:
+            self._ask_how_far(topic, feed, out)
         if feed.waiting_for != number:
             feed.waiting_for, feed.waiting_since, feed.stalled = number, now, False
             feed.heard = now
@@ -130,6 +145,8 @@ class Subscriber:
         if now - feed.heard >= self.config.stall_us:
             feed.answers_since = now
         feed.heard = now
+        feed.missed = False
+        feed.mark = max(feed.mark, message.mark)
         if message.fate != "unissued":
             feed.mark = max(feed.mark, message.number)
         if message.fate in ("unissued", "forgotten") and not message.number:

@@ -24,8 +24,14 @@ from msgspec import Struct
 from unisono.errors import MisuseError, TransportError
 from unisono.model.interest import check_topic_name
 
+HEADERS_BYTES_MAX = 3072
+"""A publisher's own headers, in all. What an adapter adds (names of publisher and topic, at most 200 bytes each, twice)
+fits with them into the 4 KiB that NATS adapters leave for headers."""
+
 RESERVED = "_unisono"
 """First word of every subject that is ours alone; no topic may start with it."""
+
+_ADOPTED = re.compile(rf"{RESERVED}\.[A-Za-z0-9_\-]+\.adopted\.(.+)")
 
 Strength = Literal["ordered", "stored"]
 
@@ -72,6 +78,11 @@ def count_items(parcels: Iterable[Parcel]) -> int:
     return sum([1 if isinstance(parcel, Item) else len(parcel.payloads) for parcel in parcels])
 
 
+def longest(parcel: Parcel) -> int:
+    """Bytes of its longest payload."""
+    return len(parcel.payload) if isinstance(parcel, Item) else max(map(len, parcel.payloads))
+
+
 def unpack(parcels: Iterable[Parcel]) -> list[Item]:
     """Item by item."""
     items: list[Item] = []
@@ -109,7 +120,10 @@ class Up(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """The broker definitely did not take this item; it counts as confirmed for the order of confirmations."""
+    """The broker definitely did not take this open item, and nobody will hear it.
+
+    It comes before the confirmation that counts the item: who waits for that one must not take it for kept.
+    """
 
     item: Item
     reason: str
@@ -124,10 +138,14 @@ class Listener(Protocol):
     def on_items(self, items: Sequence[Parcel]) -> None: ...
 
     def on_confirmed(self, count: int) -> None:
-        """The oldest `count` open items have been taken by the broker (see `Traits.strength`)."""
+        """The oldest `count` open items have been taken by the broker (see `Traits.strength`), or were `Rejected`."""
         ...
 
     def on_notice(self, notice: EnsNotice) -> None: ...
+
+    def on_failed(self, error: Exception) -> None:
+        """Something is broken inside the adapter, or was raised by one of the calls above: nothing more will come."""
+        ...
 
 
 class Traits(Struct, frozen=True):
@@ -139,7 +157,8 @@ class Traits(Struct, frozen=True):
     retains: bool = False
     """Whether `subscribe(after=position)` can replay."""
     payload_bytes_max: int = 1024 * 1024
-    """A longer payload is a MisuseError."""
+    """A longer payload is a MisuseError. It may change with a reconnect: what was open then and is longer is
+    `Rejected`."""
     once: bool = True
     """Whether items that were open during a reconnect are still delivered once; else they may come twice."""
 
@@ -221,15 +240,29 @@ _OUR_HEADERS = ("unisono-", "nats-")
 
 def check_headers(headers: dict[str, str]) -> None:
     """Raises MisuseError for what cannot travel as a header, or is one of the broker's or ours."""
+    size = 0
     for name, value in headers.items():
+        size += len(name) + len(value.encode(errors="replace"))
         if _HEADER_NAME.fullmatch(name) is None or name.lower().startswith(_OUR_HEADERS):
             raise MisuseError(f"header {name!r}: a name is printable ASCII without ':', and not Unisono-… or Nats-…")
         if value != value.strip() or "\r" in value or "\n" in value:
             raise MisuseError(f"header {name!r}: a value has no line breaks and no blanks at its ends")
+    if size > HEADERS_BYTES_MAX:
+        raise MisuseError(f"headers of {size} bytes; up to {HEADERS_BYTES_MAX} can travel beside a payload")
+
+
+def adopted_channel(deployment: str, topic: str) -> str:
+    """Where events of strangers on a topic are published again, by nodes only; to an adapter a topic like others."""
+    return f"{RESERVED}.{deployment}.adopted.{topic}"
+
+
+def is_adopted(topic: str) -> bool:
+    return _ADOPTED.fullmatch(topic) is not None
 
 
 def check_channel(topic: str) -> str:
     """Returns the topic name, or raises MisuseError: a bad name, or one of ours."""
-    if check_topic_name(topic).split(".")[0] == RESERVED:
+    adopted = _ADOPTED.fullmatch(topic)
+    if check_topic_name(topic if adopted is None else adopted[1]).split(".")[0] == RESERVED:
         raise MisuseError(f"topic {topic!r}: names starting with {RESERVED!r} are reserved")
     return topic

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import PeerError
+from unisono.runtime.ens.adapter import is_adopted
 from unisono.runtime.frames import FrameReader
 
 FRAME_BYTES_MAX = 12 * 1024 * 1024
@@ -290,7 +291,7 @@ class _Peer(asyncio.Protocol):
         self.post(encoder.encode(Welcome(broker.taken[greet.session], self._may_control)))
 
     def _fan_out(self, group: Group) -> None:
-        if group.control and not self._may_control:
+        if (group.control or is_adopted(group.topic)) and not self._may_control:
             raise PeerError("only nodes publish control")
         members = self._broker.channels.get((group.topic, group.control))
         if members:

@@ -15,6 +15,7 @@ import msgspec
 from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.runtime.ens import broker as wire
 from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Parcel, Traits, Up, check_channel, unpack
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.outbox import Outbox
 from unisono.runtime.frames import FrameReader
 
@@ -43,7 +44,7 @@ class EmbeddedEns:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address, self._tls = (host, port), tls
-        self._listener = listener
+        self._listener, self.guard = listener, Guard(listener.on_failed)
         self._token = token
         self._limits = limits
         self._session = secrets.token_hex(16)
@@ -67,7 +68,7 @@ class EmbeddedEns:
 
     async def open(self) -> None:
         await self._dial()
-        self._keeper = asyncio.create_task(self._keep(), name="embedded-ens")
+        self._keeper = self.guard.spawn(self._keep(), "embedded-ens")
 
     def publish(self, items: Sequence[Parcel]) -> None:
         singles = unpack(items)
@@ -77,7 +78,7 @@ class EmbeddedEns:
         self._unsent += singles
         if not self._flush_asked:
             self._flush_asked = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self.guard.soon(self._flush)
 
     async def room(self) -> None:
         await self._outbox.room()
@@ -335,7 +336,7 @@ class _Line(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.congested = False
-        self._ens._flush()
+        self._ens.guard.call(self._ens._flush)
 
     def send(self, message: wire.FromClient) -> None:
         """Leaves with everything else of this loop turn."""

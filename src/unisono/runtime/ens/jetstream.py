@@ -27,17 +27,18 @@ from unisono.runtime.ens.adapter import (
     Traits,
     Up,
     check_channel,
+    is_adopted,
     unpack,
 )
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.jetstream_api import (
     HEARTBEAT_S,
     ApiError,
     JetStreamApi,
     StreamConfig,
     pause_before_retry,
-    subject_of,
 )
-from unisono.runtime.ens.nats import HEADER_BYTES_MAX
+from unisono.runtime.ens.nats import HEADER_BYTES_MAX, VIOLATION
 from unisono.runtime.ens.nats_client import NatsClient
 from unisono.runtime.ens.nats_items import decode, header_block
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions
@@ -89,13 +90,14 @@ class JetStreamEns:
         streams: StreamConfig = StreamConfig(),
     ) -> None:
         self.traits = Traits("jetstream", strength="stored", retains=True)
-        self._listener = listener
+        self._listener, self._guard = listener, Guard(listener.on_failed)
         self._client = NatsClient(options, self, limits.reconnect_us_max)
         self._api = JetStreamApi(self._client, streams)
         self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._confirmed = 0  # items ever confirmed: the oldest open one has the next number
         self._sent = 0  # number of the last item given to the connection
         self._acked: dict[int, None] = {}  # numbers acknowledged before an older one
+        self._rejected: dict[int, None] = {}  # those of them that the stream refused: they are never sent again
         self._ack_at = 0.0
         self._patience_s = ACK_S
         self._flush_asked = False
@@ -122,12 +124,15 @@ class JetStreamEns:
         if not self._client.info.jetstream:
             await self._client.close()
             raise TransportError("this NATS server runs without JetStream")
-        largest = self._client.info.max_payload - HEADER_BYTES_MAX
-        self.traits = msgspec.structs.replace(self.traits, payload_bytes_max=largest)
-        self._outbox.payload_bytes_max = largest
+        self._learn_limit()
         self._ack_sid = self._client.subscribe(f"_INBOX.{self._ack_prefix}*".encode())
         self._connected.set()
         self._check_progress()
+
+    def _learn_limit(self) -> None:
+        largest = self._client.info.max_payload - HEADER_BYTES_MAX
+        self.traits = msgspec.structs.replace(self.traits, payload_bytes_max=largest)
+        self._outbox.payload_bytes_max = largest
 
     # publishing
 
@@ -144,7 +149,7 @@ class JetStreamEns:
     def _ask_flush(self) -> None:
         if not self._flush_asked:
             self._flush_asked = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._guard.soon(self._flush)
 
     def _flush(self) -> None:
         """Sends open items in order, up to the first whose stream has yet to be found or made."""
@@ -161,33 +166,45 @@ class JetStreamEns:
                 self._placing = self._spawn(self._place(item.topic))
                 break
             number += 1
-            if item.topic in self._refused:
-                self._listener.on_notice(Rejected(item, self._refused[item.topic]))
-                self._acked[number] = None
+            if number in self._rejected:
+                continue
+            if (refusal := self._refusal(item)) is not None:
+                self._reject(number, item, refusal)
                 continue
             if item.publisher:
                 name = f"{item.publisher}:{item.request}:{item.topic}"
             else:
                 name = f"{self._client.session}:{number}"
             head = header_block(item, f"Nats-Msg-Id: {name}\r\n")
-            subject = subject_of(item.topic, item.control)
+            subject = self._api.subject_of(item.topic, item.control)
             size = len(head)
             line = f"HPUB {subject} _INBOX.{self._ack_prefix}{number} {size} {size + len(item.payload)}\r\n"
             parts += (line.encode(), head, item.payload, b"\r\n")
         self._sent = number
-        if self._refused:
+        if self._acked:
             self._confirm_acked()
-            if self._placing is None:
-                self._refused.clear()  # whoever publishes there next asks again
+        if self._placing is None:
+            self._refused.clear()  # whoever publishes there next asks again
         if parts:
             self._client.send(b"".join(parts))
+
+    def _refusal(self, item: Item) -> str | None:
+        """Why this item is not even sent, if it is not."""
+        largest = self.traits.payload_bytes_max
+        if len(item.payload) > largest:  # of a server we had to move to: the message would cost us the connection
+            return f"a payload of {len(item.payload)} bytes; the server now takes up to {largest}"
+        return self._refused.get(item.topic)
+
+    def _reject(self, number: int, item: Item, reason: str) -> None:
+        self._acked[number] = self._rejected[number] = None
+        self._listener.on_notice(Rejected(item, reason))
 
     async def _place(self, topic: str) -> None:
         attempt = 0
         while topic not in self._placed and not self._closed:
             await self._connected.wait()
             try:
-                for control in (False, True):
+                for control in (False,) if is_adopted(topic) else (False, True):
                     await self._api.find_stream(topic, control)
                 self._placed[topic] = None
             except TransportError as error:
@@ -202,7 +219,7 @@ class JetStreamEns:
     def _send_again(self) -> None:
         """All open items once more, in order; the stream knows those it has by their message ids."""
         self._sent = self._confirmed
-        self._acked.clear()
+        self._acked = dict(self._rejected)
         self._flush()
 
     def _check_progress(self) -> None:
@@ -214,7 +231,7 @@ class JetStreamEns:
         for consumer in list(self._consumers.values()):
             if consumer.ready and now - consumer.heard_at > 3 * HEARTBEAT_S and not self._client.paused:
                 self._renew(consumer)
-        self._watch = asyncio.get_running_loop().call_later(1.0, self._check_progress)
+        self._watch = self._guard.later(1.0, self._check_progress)
 
     def _on_ack(self, subject: bytes, head: bytes, payload: bytes) -> None:
         number = int(subject[subject.rindex(b".") + 1 :])
@@ -231,10 +248,11 @@ class JetStreamEns:
                 self._spawn(self._retry_soon())
             return
         ack = _ack_decoder.decode(payload)
-        if ack.error is not None:
+        if ack.error is None:
+            self._acked[number] = None
+        elif number not in self._acked:
             item = self._outbox.items[number - self._confirmed - 1]
-            self._listener.on_notice(Rejected(item, str(ack.error.get("description", "refused"))))
-        self._acked[number] = None
+            self._reject(number, item, str(ack.error.get("description", "refused")))
 
     async def _retry_soon(self) -> None:
         await pause_before_retry(0)
@@ -242,9 +260,10 @@ class JetStreamEns:
         self._send_again()
 
     def _confirm_acked(self) -> None:
-        count = 0
-        while self._acked.pop(self._confirmed + count + 1, 0) is None:
+        count, under_way = 0, self._sent - self._confirmed
+        while count < under_way and self._acked.pop(self._confirmed + count + 1, 0) is None:
             count += 1
+            self._rejected.pop(self._confirmed + count, None)
         if count:
             self._confirmed += count
             self._outbox.confirm(count)
@@ -267,6 +286,12 @@ class JetStreamEns:
             await asyncio.shield(consumer.made)
         if not consumer.ready:
             raise TransportError(f"{topic} was unsubscribed, or the connection closed, before it was in force")
+
+    async def extent(self, topic: str, control: bool) -> tuple[int, int]:
+        """The first position that a channel's stream keeps, and that of the channel's last item; 0: there is none."""
+        stream = await self._api.find_stream(topic, control)
+        last = await self._api.last_of(stream, self._api.subject_of(topic, control))
+        return (await self._api.state(stream)).first_seq, last
 
     def unsubscribe(self, topic: str, *, control: bool = False) -> None:
         consumer = self._consumers.pop((topic, control), None)
@@ -306,7 +331,7 @@ class JetStreamEns:
                 if consumer.last is not None:
                     await self._report_missing(consumer)
                 created = await self._api.consume(
-                    consumer.stream, subject_of(topic, control), deliver_to, consumer.last
+                    consumer.stream, self._api.subject_of(topic, control), deliver_to, consumer.last
                 )
             except TransportError as error:
                 if isinstance(error, ApiError) and not error.is_passing and not consumer.served:
@@ -407,7 +432,19 @@ class JetStreamEns:
                 self._renew(consumer)
                 return
 
-    def on_error(self, text: str) -> None: ...
+    def on_failed(self, error: Exception) -> None:
+        self._listener.on_failed(error)
+
+    def on_error(self, text: str) -> None:
+        found = VIOLATION.match(text)
+        if found is None or found[1] != "Publish":
+            return
+        for number in range(self._confirmed + 1, self._sent + 1):  # denied in the order in which they were sent
+            item = self._outbox.items[number - self._confirmed - 1]
+            if number not in self._acked and self._api.subject_of(item.topic, item.control) == found[2]:
+                self._reject(number, item, text)
+                break
+        self._confirm_acked()
 
     def on_down(self, reason: str) -> None:
         self._connected.clear()
@@ -417,6 +454,7 @@ class JetStreamEns:
 
     def on_back(self) -> None:
         self._connected.set()
+        self._learn_limit()
         resent = len(self._outbox)
         self._send_again()
         for consumer in self._consumers.values():
@@ -431,7 +469,7 @@ class JetStreamEns:
         self._listener.on_notice(Up(resent))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._guard.spawn(work, "jetstream")
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
         return task

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import TransportError
+from unisono.runtime.ens.adapter import is_adopted
 from unisono.runtime.ens.nats_client import NatsClient
-from unisono.runtime.ens.nats_items import CONTROL
+from unisono.runtime.ens.nats_items import control_prefix
 from unisono.runtime.ens.nats_wire import Msg
 
 _AGAIN_S = 0.1
@@ -59,13 +60,9 @@ class Created(Struct, frozen=True):
     last_seq: int
 
 
-def stream_name(topic: str) -> str:
-    """Injective: topics have dots and no '='."""
-    return "unisono-" + topic.replace(".", "=")
-
-
-def subject_of(topic: str, control: bool) -> str:
-    return CONTROL + topic if control else topic
+def stream_name(deployment: str, topic: str) -> str:
+    """Injective: topics have dots and no '=', a deployment's name has neither."""
+    return f"unisono-{deployment}={topic.replace('.', '=')}"
 
 
 class JetStreamApi:
@@ -74,6 +71,7 @@ class JetStreamApi:
     def __init__(self, client: NatsClient, config: StreamConfig) -> None:
         self._client = client
         self._config = config
+        self._deployment = client.options.deployment
         self._streams: dict[str, str] = {}  # subject -> stream that keeps it
         self._placing = asyncio.Lock()
 
@@ -90,9 +88,12 @@ class JetStreamApi:
         """After a reconnect: they may have gone."""
         self._streams.clear()
 
+    def subject_of(self, topic: str, control: bool) -> str:
+        return control_prefix(self._deployment) + topic if control else topic
+
     async def find_stream(self, topic: str, control: bool) -> str:
         """The stream that keeps a channel, made if there is none. A stream that others made for the topic is used."""
-        subject = subject_of(topic, control)
+        subject = self.subject_of(topic, control)
         async with self._placing:
             if subject not in self._streams:
                 found = await self._find(subject)
@@ -110,8 +111,9 @@ class JetStreamApi:
         return found
 
     async def _make(self, topic: str) -> None:
-        subjects = [s for s in (topic, CONTROL + topic) if await self._find(s) is None]
-        name, config = stream_name(topic), self._config
+        wanted = [topic] if is_adopted(topic) else [topic, self.subject_of(topic, True)]
+        subjects = [subject for subject in wanted if await self._find(subject) is None]
+        name, config = stream_name(self._deployment, topic), self._config
         body = {
             "name": name,
             "subjects": subjects,
@@ -130,6 +132,16 @@ class JetStreamApi:
     async def state(self, stream: str) -> StreamState:
         answer = await self.call(f"STREAM.INFO.{stream}", {})
         return msgspec.convert(answer["state"], StreamState)
+
+    async def last_of(self, stream: str, subject: str) -> int:
+        """The sequence of the last message of a subject, 0 if there is none."""
+        try:
+            answer = await self.call(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        except ApiError as error:
+            if not error.is_absent:
+                raise
+            return 0
+        return int(answer["message"]["seq"])
 
     async def consume(self, stream: str, subject: str, deliver_to: str, after: int | None) -> Created:
         """An ordered consumer: no acknowledgements, flow controlled, forgotten when nobody listens."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from unisono.errors import MisuseError
 from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Parcel, Traits, check_channel, unpack
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.outbox import Outbox
 
 Channel = tuple[str, bool]
@@ -71,7 +72,7 @@ class MemoryEns:
 
     def __init__(self, hub: Hub, listener: Listener, limits: Limits = Limits()) -> None:
         self._hub = hub
-        self._listener = listener
+        self._listener, self._guard = listener, Guard(listener.on_failed)
         self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._inbox: deque[Item] = deque()
         self._lane: deque[Item] = deque()  # items in the weather, if it keeps their order
@@ -98,7 +99,7 @@ class MemoryEns:
         self._outbox.put(unpack(items))
         if not self._pumping:
             self._pumping = True
-            self._loop.call_soon(self.pump)
+            self._guard.soon(self.pump)
 
     async def room(self) -> None:
         await self._outbox.room()
@@ -185,7 +186,7 @@ class MemoryEns:
     def _wake(self) -> None:
         if not self._handing_over and not self._paused and (self._inbox or self._dropped):
             self._handing_over = True
-            self._loop.call_soon(self._hand_over)
+            self._guard.soon(self._hand_over)
 
     def _hand_over(self) -> None:
         self._handing_over = False

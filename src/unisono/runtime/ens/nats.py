@@ -9,12 +9,12 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+
+from msgspec.structs import replace
 
 from unisono.errors import MisuseError, TransportError
 from unisono.runtime.ens.adapter import (
     Down,
-    Item,
     Limits,
     Listener,
     Lost,
@@ -24,9 +24,12 @@ from unisono.runtime.ens.adapter import (
     Up,
     check_channel,
     count_items,
+    longest,
+    unpack,
 )
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.nats_client import NatsClient
-from unisono.runtime.ens.nats_items import CONTROL, decode_all, encode
+from unisono.runtime.ens.nats_items import control_prefix, decode_all, encode
 from unisono.runtime.ens.nats_proof import Prover
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, Received
 from unisono.runtime.ens.outbox import Outbox
@@ -39,7 +42,7 @@ wake-ups on both sides."""
 UNASKED_MAX = 1_000
 """So many items are asked for at once, pause or not; the outbox holds many times that."""
 
-_VIOLATION = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
+VIOLATION = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
 
 
 class NatsEns:
@@ -47,7 +50,8 @@ class NatsEns:
 
     def __init__(self, options: NatsOptions, listener: Listener, limits: Limits = Limits()) -> None:
         self.traits = Traits("nats", strength="ordered", once=False)
-        self._listener = listener
+        self._listener, self._guard = listener, Guard(listener.on_failed)
+        self._control = control_prefix(options.deployment)
         self._client = NatsClient(options, self, limits.reconnect_us_max, self._received)
         self._prover = Prover(self._client)
         self._outbox = Outbox[Parcel](limits, self.traits.payload_bytes_max)
@@ -59,6 +63,7 @@ class NatsEns:
         self._sids: dict[tuple[str, bool], bytes] = {}
         self._channels: dict[bytes, tuple[str, bool]] = {}  # by sid
         self._denied: dict[str, str] = {}  # subjects we may not subscribe to
+        self._refusals: dict[tuple[str, bool], int] = {}  # of the open items of a channel the oldest so many are denied
         self._connected = asyncio.Event()
         self._restoring: asyncio.Task[None] | None = None
         self._closed = False
@@ -69,10 +74,13 @@ class NatsEns:
 
     async def open(self) -> None:
         await self._client.open()
-        largest = self._client.info.max_payload - HEADER_BYTES_MAX
-        self.traits = Traits("nats", strength="ordered", once=False, payload_bytes_max=largest)
-        self._outbox.payload_bytes_max = largest
+        self._learn_limit()
         self._connected.set()
+
+    def _learn_limit(self) -> None:
+        largest = self._client.info.max_payload - HEADER_BYTES_MAX
+        self.traits = replace(self.traits, payload_bytes_max=largest)
+        self._outbox.payload_bytes_max = largest
 
     def publish(self, items: Sequence[Parcel]) -> None:
         self._outbox.put(items)
@@ -92,7 +100,7 @@ class NatsEns:
         if after is not None:
             raise MisuseError("NATS core keeps nothing to replay: use JetStream")
         channel = (check_channel(topic), control)
-        subject = CONTROL + topic if control else topic
+        subject = self._control + topic if control else topic
         if channel not in self._sids:
             sid = self._client.subscribe(subject.encode())
             self._sids[channel] = sid
@@ -147,7 +155,7 @@ class NatsEns:
         wire = self._client.wire
         if wire is not None and self._unsent:
             items, self._unsent = self._unsent, []
-            wire.send(encode(items))
+            wire.send(encode(items, self._control))
             self._unasked += count_items(items)
             self._ask(wire)
             wire.flush()
@@ -161,11 +169,11 @@ class NatsEns:
                 return
             loop = asyncio.get_running_loop()
             if loop.time() < self._next_ping_s:
-                self._pause = loop.call_at(self._next_ping_s, self._end_pause)
+                self._pause = self._guard.later(self._next_ping_s - loop.time(), self._end_pause)
                 return
         count, self._unasked = self._unasked, 0
         self._asked = wire.ping()
-        self._asked.add_done_callback(partial(self._confirm, count))
+        self._asked.add_done_callback(lambda pong: self._guard.call(self._confirm, count, pong))
 
     def _confirm(self, count: int, pong: asyncio.Future[None]) -> None:
         if pong is not self._asked:
@@ -173,6 +181,8 @@ class NatsEns:
         self._asked = None
         if pong.exception() is None:
             self._next_ping_s = asyncio.get_running_loop().time() + PAUSE_S
+            if self._refusals:
+                self._forget_refusals(count)
             self._outbox.confirm(count)
             self._listener.on_confirmed(count)
             if self._unasked and self._client.wire is not None:
@@ -196,16 +206,35 @@ class NatsEns:
     def on_messages(self, messages: list[Msg]) -> None:
         self._received(list[Received](messages))
 
+    def on_failed(self, error: Exception) -> None:
+        self._listener.on_failed(error)
+
     def on_error(self, text: str) -> None:
-        found = _VIOLATION.match(text)
+        found = VIOLATION.match(text)
         if found is None:
             return
         what, subject = found.groups()
         if what == "Subscription":
             self._denied[subject] = text
         else:
-            control = subject.startswith(CONTROL)
-            self._listener.on_notice(Rejected(Item(subject.removeprefix(CONTROL), b"", control=control), text))
+            self._deny(subject.removeprefix(self._control), subject.startswith(self._control), text)
+
+    def _deny(self, topic: str, control: bool, reason: str) -> None:
+        """The server complains of each item on its own, in their order, before it answers the ping behind them."""
+        channel = (topic, control)
+        sent = [item for item in unpack(self._outbox.items) if (item.topic, item.control) == channel]
+        place = self._refusals.get(channel, 0)
+        if place < len(sent):
+            self._refusals[channel] = place + 1
+            self._listener.on_notice(Rejected(sent[place], reason))
+
+    def _forget_refusals(self, count: int) -> None:
+        """Of the oldest `count` items, which are open no longer; what was denied after them still is."""
+        for item in unpack(self._outbox.items)[:count]:
+            channel = (item.topic, item.control)
+            if channel in self._refusals:
+                self._refusals[channel] -= 1
+        self._refusals = {channel: left for channel, left in self._refusals.items() if left > 0}
 
     def on_down(self, reason: str) -> None:
         self._connected.clear()
@@ -214,12 +243,34 @@ class NatsEns:
         self._listener.on_notice(Down(reason))
 
     def on_back(self) -> None:
-        self._unsent = list(self._outbox.items)
-        self._unasked, self._asked = 0, None
+        self._asked = None
         resent = len(self._outbox)
-        self._flush()
+        self._send_again()
         self._connected.set()
-        self._restoring = asyncio.create_task(self._restore(resent), name="nats-restore")
+        self._restoring = self._guard.spawn(self._restore(resent), "nats-restore")
+
+    def _send_again(self) -> None:
+        """All open items, but for those that were denied, and those that this server would hang up for."""
+        self._learn_limit()
+        largest, denied = self.traits.payload_bytes_max, dict(self._refusals)
+        self._unsent = []
+        for parcel in self._outbox.items:
+            if not denied and longest(parcel) <= largest:
+                self._unsent.append(parcel)
+                continue
+            for item in unpack([parcel]):
+                channel = (item.topic, item.control)
+                if denied.get(channel, 0):
+                    denied[channel] -= 1
+                elif len(item.payload) > largest:
+                    reason = f"a payload of {len(item.payload)} bytes; the server now takes up to {largest}"
+                    self._listener.on_notice(Rejected(item, reason))
+                else:
+                    self._unsent.append(item)
+        self._unasked = len(self._outbox) - count_items(self._unsent)
+        self._flush()
+        if self._unasked and self._client.wire is not None:
+            self._ask(self._client.wire)
 
     async def _restore(self, resent: int) -> None:
         try:

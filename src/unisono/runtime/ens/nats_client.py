@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from unisono.errors import TransportError
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.nats_wire import (
     Info,
     Msg,
@@ -28,6 +29,10 @@ class ClientOwner(Protocol):
 
     def on_error(self, text: str) -> None: ...
 
+    def on_failed(self, error: Exception) -> None:
+        """One of these calls raised it, or the connection itself is broken."""
+        ...
+
     def on_down(self, reason: str) -> None: ...
 
     def on_back(self) -> None:
@@ -46,6 +51,7 @@ class NatsClient:
         on_received: Callable[[list[Received]], None] | None = None,
     ) -> None:
         """`on_received` is called instead of the owner's `on_messages`, for owners that understand runs."""
+        self._guard = Guard(owner.on_failed)
         self.given = [normalize(server) for server in options.servers]
         # Servers found in the cluster are addressed without credentials: those of the first URL serve for all.
         self.options = with_credentials_of(self.given[0], options)
@@ -82,7 +88,7 @@ class NatsClient:
 
     async def open(self) -> None:
         await self._dial_any(self.given)
-        self._keeper = asyncio.create_task(self._keep(), name="nats")
+        self._keeper = self._guard.spawn(self._keep(), "nats")
 
     def send(self, data: bytes) -> None:
         """Dropped while there is no connection: the owner sends again what matters in `on_back`."""
@@ -147,9 +153,9 @@ class NatsClient:
     def _received(self, received: list[Received]) -> None:
         """Runs are handed on whole, unless one of the messages may be a reply."""
         if self._replies or self._on_received is None:
-            self.on_messages(singles(received))
+            self._guard.call(self.on_messages, singles(received))
         else:
-            self._on_received(received)
+            self._guard.call(self._on_received, received)
 
     def on_messages(self, messages: list[Msg]) -> None:
         if self._replies:
@@ -170,7 +176,7 @@ class NatsClient:
             self._owner.on_messages(messages)
 
     def on_error(self, text: str) -> None:
-        self._owner.on_error(text)
+        self._guard.call(self._owner.on_error, text)
 
     def on_gone(self, wire: NatsWire, reason: str) -> None:
         if wire is self.wire:

@@ -2,7 +2,8 @@
 
     Unisono-Id: <publisher> <request>
 
-A topic is the subject of the same name; its control sibling is `_unisono.ctl.<topic>`.
+A topic is the subject of the same name; its control sibling is `_unisono.<deployment>.ctl.<topic>`: whoever shares the
+topic with us runs other numbers.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ from unisono.runtime.ens.adapter import RESERVED, Item, Parcel, Row
 from unisono.runtime.ens.nats_wire import Received, Run
 
 ID = "Unisono-Id"
-CONTROL = f"{RESERVED}.ctl."
 _START = "NATS/1.0\r\n"
 _END = b"\r\n\r\n"
 _MESSAGE_ID = b"\r\nNats-Msg-Id:"
@@ -22,8 +22,13 @@ _names: dict[bytes, str] = {}
 """Publishers seen, by all of the head before the request: the same str object for each of their items."""
 
 
-def encode(items: Sequence[Parcel]) -> bytes:
-    """PUB or HPUB commands. Names and headers were checked by the outbox."""
+def control_prefix(deployment: str) -> str:
+    """What stands before the topic in the subjects of control messages."""
+    return f"{RESERVED}.{deployment}.ctl."
+
+
+def encode(items: Sequence[Parcel], control: str) -> bytes:
+    """PUB or HPUB commands; `control` is the prefix. Names and headers were checked by the outbox."""
     parts: list[bytes] = []
     add = parts.append
     topic: str | None = None
@@ -35,7 +40,7 @@ def encode(items: Sequence[Parcel]) -> bytes:
         payload = item.payload
         if item.topic is not topic or item.control:  # many are in a row on one topic
             topic = None if item.control else item.topic
-            subject = (CONTROL + item.topic if item.control else item.topic).encode()
+            subject = (control + item.topic if item.control else item.topic).encode()
         if not item.publisher and item.headers is None:
             add(b"PUB %b %d\r\n%b\r\n" % (subject, len(payload), payload))
         else:

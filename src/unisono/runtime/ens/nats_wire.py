@@ -101,6 +101,8 @@ class NatsOptions(Struct, frozen=True):
     tls: ssl.SSLContext | None = None
     """For servers that ask for TLS; None means the system's trust."""
     name: str = "unisono"
+    deployment: str = "unisono"
+    """Whose control subjects are meant; one word."""
 
 
 class WireOwner(Protocol):

@@ -27,6 +27,7 @@ from unisono.model.time import MILLISECOND, SECOND, Micros
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.messages import Advert, Adverts, EventKey, Members, Seen
 from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Parcel, Traits, check_channel, unpack
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.outbox import Outbox
 from unisono.runtime.ens.udp_peers import Bye, Entered, Messages, Nag, Peers, Progress
 from unisono.runtime.udp import UdpConfig, UdpNode
@@ -121,6 +122,7 @@ class UdpEns:
 
     def __init__(self, options: UdpOptions, listener: Listener, limits: Limits = Limits()) -> None:
         self._options, self._listener = options, listener
+        self._guard = Guard(listener.on_failed)
         self._outbox = Outbox[Item](limits, self.traits.payload_bytes_max)
         self._waiting: deque[Item] = deque()  # of the outbox, those not yet sent
         self._underway: deque[Underway] = deque()
@@ -170,7 +172,7 @@ class UdpEns:
         except BaseException:
             await self._node.__aexit__()
             raise
-        self._ticker = self._loop.create_task(self._tick(), name="udp peers")
+        self._ticker = self._guard.spawn(self._tick(), "udp peers")
 
     async def _meet(self, is_seed: bool) -> None:
         """Returns when everybody who is there knows us, and we know what they read."""
@@ -234,7 +236,7 @@ class UdpEns:
     def _pump_soon(self) -> None:
         if not self._pumping and self._waiting:
             self._pumping = True
-            self._loop.call_soon(self._pump)
+            self._guard.soon(self._pump)
 
     def _pump(self) -> None:
         self._pumping = False
@@ -486,7 +488,7 @@ class UdpEns:
     def _wake(self) -> None:
         if not self._handing_over and not self._paused and (self._inbox or self._dropped or self._notices):
             self._handing_over = True
-            self._loop.call_soon(self._hand_over)
+            self._guard.soon(self._hand_over)
 
     def _hand_over(self) -> None:
         self._handing_over = False

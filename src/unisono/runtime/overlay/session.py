@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 WINDOW = 1_000
 """Publications under way per topic; whoever publishes more waits."""
+PAYLOAD_BYTES_MAX = 4 << 20
+"""A publication is one letter on every link, and a frame of those holds twice this."""
 
 
 class OverlaySession(Session):
@@ -166,7 +168,9 @@ class OverlaySession(Session):
         await self._connected()
         if self._outbox is None:
             port = self._add_port(None)
-            self._outbox = port.outbox = Outbox(self, port.host, port.address, WINDOW, by_content=True)
+            self._outbox = port.outbox = Outbox(
+                self, port.host, port.address, WINDOW, lambda: PAYLOAD_BYTES_MAX, by_content=True
+            )
             await port.start()
         return self._outbox
 
