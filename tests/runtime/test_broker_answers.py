@@ -115,6 +115,23 @@ def test_what_a_full_stream_refuses_is_refused_and_what_is_stored_is_there(tmp_p
     asyncio.run(run())
 
 
+def test_without_a_loop_what_the_broker_refuses_is_refused_too(tmp_path: Path) -> None:
+    def play(where: str) -> None:
+        with unisono.connect_sync(where) as session:
+            assert session.publish_all("trades", [0]) == 1
+            outcomes = [type(session.publish("trades", number)) for number in (1, 2)]
+            assert outcomes == [unisono.Accepted, unisono.Refused]
+            assert session.publish_all("trades", range(3)) == 0
+
+    async def run() -> None:
+        async with brokered("jetstream", tmp_path) as (deployment, server), beside(server) as plain:
+            await plain.keep_at_most("trades", 2)
+            await asyncio.to_thread(play, url(deployment, "east"))
+            assert await plain.count_kept("trades") == 2
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_publisher_counts_what_the_broker_refuses_as_failures(tmp_path: Path, at_once: bool) -> None:
     async def run() -> None:
@@ -207,8 +224,9 @@ def test_what_no_longer_fits_after_a_reconnect_is_refused_and_the_rest_goes_on(
             server.config = structs.replace(server.config, max_payload_bytes=400_000)
             await server.start()
             assert isinstance(session, SequencedSession)
-            while session.ground.ens.traits.payload_bytes_max > 400_000:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(20):
+                while session.ground.ens.traits.payload_bytes_max > 400_000:
+                    await asyncio.sleep(0.01)
             with pytest.raises(unisono.MisuseError, match="takes up to 395904"):
                 await session.publish("trades", bytes(600_000))
             assert isinstance(await session.publish("trades", b"after it"), unisono.Accepted)
