@@ -11,7 +11,7 @@ from unisono.errors import MisuseError
 from unisono.model.journal import Journal
 from unisono.sim.scenario import Scenario, load, play, with_options
 
-SCENARIOS = ("static", "churn", "moves", "crash", "lossy", "outage")
+SCENARIOS = ("static", "churn", "moves", "crash", "lossy", "refusing", "outage")
 MODES = {
     "early": {},
     "stamp": {"options.config.early": False},
@@ -72,6 +72,9 @@ def kinds(journal: Journal, kind: str) -> int:
 def test_the_scenarios_do_what_their_names_say() -> None:
     """A campaign in which nothing ever happens would pass as well."""
     static, moves, crash, lossy = (play(scenario(name, "early"), 3) for name in ("static", "moves", "crash", "lossy"))
+    refusing = play(scenario("refusing", "early"), 3)
+    assert sum(record.kind == "outcome" and record.note == "refused" for record in refusing.records) > 0
+    assert kinds(refusing, "gap") > 0, "what was accepted before the broker refused it"
     assert kinds(static, "deliver") > 100
     assert kinds(static, "gap") == kinds(static, "tag") == 0
     assert kinds(moves, "move") > 10

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from unisono.errors import MisuseError
-from unisono.machine import Heard, Joined, Machine
+from unisono.machine import Heard, Joined, Machine, NotTaken
 from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.messages import Payload
 from unisono.sim.links import ByRegion, GilbertElliott, Latency, Loss, Sampler
 from unisono.sim.spec import Span, Spec
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from unisono.sim.host import Host
     from unisono.sim.relay import Relay
     from unisono.sim.world import World
+
+
+REFUSED_US = 50_000
+"""A refusal takes up to this long: it comes before the number of the payload, or after it."""
 
 
 class EnsSpec(Spec, frozen=True):
@@ -38,6 +43,8 @@ class EnsSpec(Spec, frozen=True):
     loss: Loss | None = None
     """`direct`, `reorder`: per (subscriber, topic); `scribe`: per hop, so that a loss is felt by a whole subtree."""
     duplicate: float = 0.0
+    refuse: float = 0.0
+    """Share of payloads that it does not take, as a full stream would; who broadcast one is told so."""
     nodes: int = 0
     """`scribe`: overlay nodes besides the hosts."""
 
@@ -108,6 +115,10 @@ class Ens:
     def publish(self, source: "Host", topic: Topic, message: Any, control: bool) -> None:
         """Carries a message to everybody who is a member now, and confirms it to a source that asks for that."""
         world, heard = self._world, Heard(topic, message, control)
+        if isinstance(message, Payload) and self._spec.refuse and world.dice("refuse").random() < self._spec.refuse:
+            refusal = NotTaken(topic, message.request, "the broker is full")
+            world.after(world.dice("refuse").randint(0, REFUSED_US), source.receive, refusal)
+            return
         if self._relay is not None:
             self._relay.publish(source, heard)
         else:

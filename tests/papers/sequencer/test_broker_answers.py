@@ -53,11 +53,19 @@ def test_what_was_numbered_before_is_refused_by_the_name_its_owner_knows() -> No
     assert sent(effects, Withdraw) == [Withdraw(Address("p"), T, 4, 1)]
 
 
+def test_what_was_told_as_accepted_is_not_withdrawn_behind_the_back_of_its_publisher() -> None:
+    """Subscribers wait for its payload, and are told of the gap."""
+    client = publisher()
+    client.handle(Taken({T: 5}), NOW)
+    assert client.handle(NotTaken(T, 4, "denied"), NOW) == []
+    assert client.publisher.withdrawals == {}
+
+
 def test_a_withdrawal_is_repeated_until_it_is_answered() -> None:
     client = publisher()
     client.handle(Taken({T: 5}), NOW)
     for request in (1, 2, 5):
-        client.handle(NotTaken(T, request, "full"), NOW)
+        client.handle(NotTaken(T, request, "full", 10 + request), NOW)
     both = [Withdraw(Address("p"), T, 1, 2), Withdraw(Address("p"), T, 5, 1)]
     assert sent(client.handle(Fired("create"), NOW), Withdraw) == both
     client.handle(Withdrawn(T, 1, 2), NOW)
@@ -77,7 +85,7 @@ def test_what_was_not_taken_is_asked_a_number_for_with_its_neighbours() -> None:
 @pytest.mark.parametrize("request_", [0, 6, -1, 2**40])
 def test_nothing_is_withdrawn_that_was_never_published(request_: int) -> None:
     client = publisher()
-    assert client.handle(NotTaken(T, request_, "full"), NOW) == []
+    assert client.handle(NotTaken(T, request_, "full", 11), NOW) == []
     assert client.publisher.withdrawals == {}
 
 

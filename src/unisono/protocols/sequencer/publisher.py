@@ -159,16 +159,19 @@ class Publisher:
             self._withdraw(topic, out)
 
     def not_taken(self, message: NotTaken, now: Micros, out: list[Effect]) -> None:
-        """The broker refuses a payload, whose number was or will be asked for."""
+        """The broker refuses a payload, whose number was or will be asked for.
+
+        Its number is withdrawn if its caller is told Refused. One who was told Accepted before, by a broker that keeps
+        nothing, is not contradicted: then subscribers wait for the payload, and are told of the gap.
+        """
         topic, request = message.topic, message.request
         row = self._alone(topic, request)
         outcome = message.outcome
         if row is not None:
             outcome = outcome or row.outcome or 0
             row.outcome = None
-        if outcome:
+        if outcome and 0 < request < self._next.get(topic, 1):
             out.append(Deliver(Refused(outcome, message.reason)))
-        if 0 < request < self._next.get(topic, 1):
             self.withdrawals.setdefault(topic, {})[request] = None
             self._withdraw(topic, out)
             self._repeat(now, out)
