@@ -7,6 +7,7 @@ UnisonoError
 ├── TransportError     the network, a broker or a disk failed
 ├── PlanError          no stack keeps the promise asked for
 ├── DataLossError      what was asked for has been removed by retention
+├── ForgottenError     a node's log is older than what it has told others
 └── InvariantError     we are wrong: a machine found its own state broken and must stop
 """
 
@@ -42,6 +43,10 @@ class PlanError(UnisonoError):
 
 class DataLossError(UnisonoError):
     """The range asked for is no longer (fully) there: retention removed it."""
+
+
+class ForgottenError(UnisonoError):
+    """A node's log lacks what the node has told others: it was rolled back, cut or emptied."""
 
 
 class InvariantError(UnisonoError):

@@ -193,7 +193,6 @@ MACHINES = [
         (
             Frame(Address("stranger"), 1, 5),
             Handled(Address("stranger"), 1),
-            Handled(PEER, 10_000),
         ),
     ),
     Entry(

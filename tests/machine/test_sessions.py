@@ -4,7 +4,7 @@ import pytest
 
 from tests.machine.toys import Counting
 from unisono.errors import InvariantError
-from unisono.machine import Broadcast, Fired, Machine, Publish, Restarted, Send
+from unisono.machine import Broadcast, Deliver, Fired, Machine, Publish, Restarted, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.sim.faults import Crash, schedule_faults
@@ -13,6 +13,7 @@ from unisono.sim.spec import Span
 from unisono.sim.world import World
 from unisono.structures.sessions import (
     BroadcastsDone,
+    Forgotten,
     Frame,
     Handled,
     LinkFree,
@@ -186,3 +187,29 @@ def test_the_timer_sends_again_only_when_acknowledgements_have_stopped() -> None
     assert frames(Fired("session b")) == [2, 3]
     frames(Handled(B, 2))
     assert frames(Reconnected(B)) == [3], "a new connection does not wait"
+
+
+def test_a_peer_that_knows_more_of_us_than_we_do_says_so() -> None:
+    """A node that lost its log, and one that lost only what it had handled; each hears it at its next connection."""
+
+    def talk(ends: dict[Address, Sessions], first: Send) -> list[object]:
+        """Hands letters over until nobody says anything more; returns what was delivered to drivers."""
+        letters, delivered = [first], []
+        for _ in range(100):
+            if not letters:
+                return delivered
+            letter = letters.pop(0)
+            for effect in ends[letter.to].handle(letter.message, Micros(1)):
+                letters += [effect] if isinstance(effect, Send) else []
+                delivered += [effect.item] if isinstance(effect, Deliver) else []
+        return delivered
+
+    ends = {me: Sessions(Counting(peer), me, (peer,), int, int) for me, peer in ((A, B), (B, A))}
+    for n in range(3):
+        (frame,) = [e for e in ends[A].handle(Publish(T, n), Micros(0)) if isinstance(e, Send)]
+        assert not [item for item in talk(ends, frame) if isinstance(item, Forgotten)]
+    for forgetful, knowing in ((A, B), (B, A)):
+        lost = {**ends, forgetful: Sessions(Counting(knowing), forgetful, (knowing,), int, int)}
+        (stand, *_) = lost[knowing].handle(Reconnected(forgetful), Micros(2))
+        assert isinstance(stand, Send)
+        assert [type(item) for item in talk(lost, stand)] == [Forgotten]

@@ -29,7 +29,7 @@ from unisono.runtime.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.node import Node, NodeConfig
 from unisono.runtime.wal import LogConfig
 
-FAST = NodeConfig(log=LogConfig(sync=False))
+FAST = NodeConfig(witness_s=0, log=LogConfig(sync=False))
 
 
 def free_ports(count: int) -> list[int]:

@@ -24,10 +24,13 @@ from unisono.model.region import public_cloud
 from unisono.runtime.connect import connect
 from unisono.runtime.emulate import Emulation, star_of
 from unisono.runtime.loop import run, stop_signal
+from unisono.runtime.node import NodeConfig
 from unisono.runtime.publisher import Publisher
 from unisono.runtime.stream import Stream
 
 TOPICS = ("trades", "quotes")
+NEW = NodeConfig(witness_s=0)
+"""Nobody can know the nodes of a directory that was made a moment ago."""
 WINDOW = 2_000
 """Deliveries of each subscriber that the running verdict looks at."""
 
@@ -149,7 +152,7 @@ async def _up(
     agreed, compared = True, 0
     async with AsyncExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        world = await stack.enter_async_context(Emulation(deployment, base))
+        world = await stack.enter_async_context(Emulation(deployment, base, NEW))
         tasks = []
         for number, player in enumerate(players):
             here = player.site.region

@@ -45,6 +45,7 @@ from unisono.runtime.sequenced import SequencedSession
 from unisono.runtime.session import SessionConfig
 from unisono.runtime.shelf import Cut, Writing, answer, shelf_of
 from unisono.runtime.stream import Stream
+from unisono.runtime.witness import Witness
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +83,14 @@ class Archivist:
         token: str,
         directory: Path,
         reply: Callable[[Address, Any], None],
+        witness: Witness,
         links: Links | None = None,
     ) -> None:
-        """`reply` sends an answer to a client; `links` are the node's own when nobody can dial it."""
+        """`reply` sends an answer to a client; `witness` keeps what nodes show us; `links` are the node's own when
+        nobody can dial it."""
         self.counters = ArchiveCounters()
         self._deployment, self._base, self._token, self._links, self._reply = deployment, base, token, links, reply
+        self._witness = witness
         self._shelf = shelf_of(deployment, directory, token)
         self._clock = Clock()
         self._groups = Groups(directory / "groups")
@@ -144,6 +148,7 @@ class Archivist:
         known = await loop.run_in_executor(self._disk, self._known)
         session = SequencedSession(self._deployment, self._base, self._token, SessionConfig(), self._links)
         session.archive = None  # we are the archive
+        session.witness = self._witness
         await session.open()
         try:
             promise = Promise("total", None, "reliable", BUFFER)

@@ -17,6 +17,7 @@ from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
 from unisono.protocols.sequencer.inputs import Forget, Host, Lapse, Migrate
 from unisono.protocols.sequencer.messages import SENDERS, Answer, ClientMessage, PeerMessage, Turn
 from unisono.runtime.fetching import FromArchive, ToArchive
+from unisono.runtime.lives import Began, Height, Reminds
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled
 
 
@@ -117,9 +118,19 @@ class Claimed(Struct, frozen=True, tag=True):
 
 NodeMessage = PeerMessage | Named | Claim | Claimed
 ToNode = (
-    Frame[NodeMessage] | Handled | ClientMessage | Open | Watch | Where | Inquire | Forget | ToArchive | OverlayMessage
+    Frame[NodeMessage]
+    | Handled
+    | ClientMessage
+    | Open
+    | Watch
+    | Where
+    | Inquire
+    | Forget
+    | Reminds
+    | ToArchive
+    | OverlayMessage
 )
-ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | FromArchive | FromOverlay
+ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | Height | FromArchive | FromOverlay
 Letters = ToNode | ToClient
 Logged = (
     Frame[NodeMessage]
@@ -127,6 +138,7 @@ Logged = (
     | BroadcastsDone
     | Fired
     | Restarted
+    | Began
     | ClientMessage
     | Turn
     | Open
@@ -140,7 +152,7 @@ Logged = (
 _CLAIMS: dict[type, Callable[[Any], Address]] = {
     **SENDERS,
     **dict.fromkeys((Frame, Handled, *get_args(OverlayMessage)), attrgetter("source")),
-    **dict.fromkeys((Open, Watch, Where, Inquire, Forget, *get_args(ToArchive)), attrgetter("client")),
+    **dict.fromkeys((Open, Watch, Where, Inquire, Forget, Reminds, *get_args(ToArchive)), attrgetter("client")),
 }
 
 

@@ -36,8 +36,10 @@ from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.ground import Ground
 from unisono.runtime.homes import birthplace, home_of, sequencers
 from unisono.runtime.links import Links
+from unisono.runtime.lives import Height
 from unisono.runtime.payload import encode_payload
 from unisono.runtime.security import client_context, token_of
+from unisono.runtime.witness import Witness
 
 BATCH_ROWS = 1000
 """Rows under way at once. Price: memory here, and a message of some 20 bytes per row at the home."""
@@ -89,12 +91,13 @@ class NamedPublisher:
         self._rejected: dict[tuple[str, int], str] = {}  # topic and request of payloads under way -> reason
         self._failure: Exception | None = None
         self._news = asyncio.Event()
+        self._witness = Witness()
         self._links = Links(
             Hello("client", (self.address,), deployment=deployment.name, token=token),
             Codec(edge.Letters),
             lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
             edge.claims,
-            lambda hello: self._news.set(),
+            self._up,
             lambda hello, error: None,
             client_tls=client_context(deployment.security, base),
         )
@@ -258,8 +261,15 @@ class NamedPublisher:
                 self._fates[topic] = fate
             case Moved(topic=topic, home=home):
                 self._homes[topic] = home
+            case Height():
+                self._witness.note(message)
+                return
             case _:
                 return
+        self._news.set()
+
+    def _up(self, hello: Hello) -> None:
+        self._witness.remind(hello, self.address, self._links.send)
         self._news.set()
 
     @property

@@ -52,11 +52,13 @@ from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
 from unisono.runtime.links import Links, LinksConfig, Sink, is_named, owner
+from unisono.runtime.lives import Height, Reminds
 from unisono.runtime.overlay.role import OverlayRole
 from unisono.runtime.security import client_context, server_context, tokens_of
 from unisono.runtime.sequencer import SequencerRole
 from unisono.runtime.wal import LogConfig
-from unisono.structures.sessions import Reconnected
+from unisono.runtime.witness import Witness
+from unisono.structures.sessions import Handled, Reconnected
 
 if TYPE_CHECKING:
     from unisono.runtime.adopt import Adopter
@@ -67,11 +69,23 @@ logger = logging.getLogger(__name__)
 TREE_FEATURE = "sequencer"
 IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
+SHOW_S = 1.0
+"""So often everybody who is connected is told how high the log is, if it has grown."""
 LOCK_OF_STANDBY = "LOCK-standby"
 """A standby has nothing in the directory but its journal, until the log on the stream is its own."""
 
 _FOR_THE_NODE = frozenset(
-    (edge.Where, edge.Inquire, edge.Watch, edge.Opened, edge.NotOpened, Forget, *get_args(ToArchive | OverlayMessage))
+    (
+        edge.Where,
+        edge.Inquire,
+        edge.Watch,
+        edge.Opened,
+        edge.NotOpened,
+        Forget,
+        Height,
+        Reminds,
+        *get_args(ToArchive | OverlayMessage),
+    )
 )
 """What the machine need not see; everything else is for it."""
 
@@ -84,6 +98,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """Listen at the standby address; the log decides who of the two works."""
     broker_patience_s: float = 30.0
     """How long a starting node waits for its broker."""
+    witness_s: float = 2.0
+    """A node that keeps a log numbers nothing for this long after it listens, so that those who know more of it than it
+    does itself can say so: peers and clients dial again after at most a second and a half. None know a new directory,
+    or an emptied one, from the other, so both wait."""
     log: LogConfig = LogConfig()
     host: HostConfig = HostConfig()
     links: LinksConfig = LinksConfig()
@@ -113,6 +131,10 @@ class Node:
         self._journal: JournalFile | None = None
         self._holding: Holding | None = None
         self._served = False
+        self._early: list[Any] | None = None
+        """What was said to the machine before it may number anything; None: it may."""
+        self._gate: asyncio.TimerHandle | None = None
+        self._witness = Witness()
         self._clock = Clock()
         self.links = Links(
             Hello("node", (self.me,), features=(TREE_FEATURE,), deployment=deployment.name, token=self._token),
@@ -138,6 +160,8 @@ class Node:
         if data is not None:
             self._holding = Holding(data / self.me, LOCK_OF_STANDBY if self.config.standby else LOCK)
             self._holding.identify(Identity(self.deployment.name, self.me))
+            if not self.config.standby:
+                self._witness.keep_in(self._holding.directory)
         if self.config.journal != "off":
             directory = (data or self.base) / "journal"
             name = f"{self.me}-standby" if self.config.standby else self.me
@@ -159,6 +183,10 @@ class Node:
             self.links.attach(self.me, self)
             await self.overlay.host.start()
         await self.links.serve()
+        if self._early is not None and self.config.witness_s > 0:
+            self._gate = asyncio.get_running_loop().call_later(self.config.witness_s, self._begin)
+        else:
+            self._begin()
         if self.spec.parent is not None:
             dial_node(self.links, self.deployment.node(self.spec.parent))
         await self._start_adopter()
@@ -175,6 +203,8 @@ class Node:
         Every part is stopped, whatever becomes of the others; raises what went wrong first, unless the node had failed.
         """
         self.clients.stop()
+        if self._gate is not None:
+            self._gate.cancel()
         error: Exception | None = None
         for part in self._parts():
             try:
@@ -231,7 +261,15 @@ class Node:
     async def _start_sequencer(self, data: Path | None) -> None:
         level, clients = self.config.journal, self.clients
         role = self.sequencer = SequencerRole(
-            self.deployment, self.spec, self.links, self._journal, level, clients, self.refused, self.failed
+            self.deployment,
+            self.spec,
+            self.links,
+            self._journal,
+            level,
+            clients,
+            self.refused,
+            self.failed,
+            self._token,
         )
         where = self.spec.standby if self.config.standby else self.spec.listen
         ens = make_ens(
@@ -240,7 +278,9 @@ class Node:
         role.ground.stand_on(ens)
         await open_patiently(ens, self.config.broker_patience_s)
         self.links.attach(self.me, self)
-        await role.start(data, self._token, self.config.log, self.config.host)
+        if data is not None or self.spec.log != "file":
+            self._early = []
+        await role.start(data, self.config.log, self.config.host)
 
     async def _start_adopter(self) -> None:
         topics = tuple(
@@ -261,7 +301,9 @@ class Node:
 
         directory = archive_directory(self.base, self.spec.data, self.me)
         own = self.links if self.spec.listen == IN_PROCESS else None
-        self._archivist = Archivist(self.deployment, self.base, self._token, directory, self.links.send, own)
+        self._archivist = Archivist(
+            self.deployment, self.base, self._token, directory, self.links.send, self._witness, own
+        )
         self.links.attach(self.me, self)
         await self._archivist.start()
 
@@ -286,6 +328,11 @@ class Node:
                     self.overlay.post(message)
             case Forget(client=client) if self.overlay is not None:
                 self.overlay.forget(client)
+            case Height():
+                self._witness.note(message)
+            case Reminds():
+                if self.sequencer is not None:
+                    self.sequencer.reminded(message)
             case edge.Opened() | edge.NotOpened():
                 pass  # the answer to what we asked ourselves at start
             case _:
@@ -297,11 +344,37 @@ class Node:
             logger.debug("node %s has no use for %s", self.me, type(message).__name__)
             return
         self.clients.heard(message)
-        host.post(message)
+        if self._early is None or type(message) is Handled:
+            host.post(message)
+        else:
+            self._early.append(message)
+
+    def _begin(self) -> None:
+        """Whoever could know better has had the time to say so: from now on we number."""
+        early, self._early = self._early, None
+        if self.sequencer is not None and self.host is not None:
+            self.sequencer.bear_planned()
+            for message in early or ():
+                self.host.post(message)
+        self._show()
+
+    def _show(self) -> None:
+        if self.sequencer is not None:
+            self.sequencer.show_all()
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, self._witness.save).add_done_callback(self._saved)
+        self._gate = loop.call_later(SHOW_S, self._show)
+
+    def _saved(self, done: "asyncio.Future[None]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, Exception):
+            self.failed(error)
 
     @property
     def is_full(self) -> bool:
         working = self._working
+        if self._early is not None and len(self._early) >= self.config.host.queue_max:
+            return True
         return working is not None and working.is_full
 
     def when_roomy(self, callback: Callable[[], None]) -> None:
@@ -394,6 +467,7 @@ class Node:
         for address in hello.addresses:
             self.clients.up(address)
             if hello.kind == "node" and self.host is not None:
+                self._witness.remind(hello, self.me, self.links.send)
                 self.host.post(Reconnected(address))
             if hello.kind == "node" and self.overlay is not None:
                 self.overlay.up(address)

@@ -100,6 +100,11 @@ class ReplicatedLog:
 
     # from the host: as wal.Log
 
+    @property
+    def height(self) -> int:
+        """The last sequence of the stream that we know of."""
+        return self._line.last
+
     def recover(self) -> tuple[tuple[Micros, Any] | None, Iterator[Logged]]:
         """What the claim has read."""
         assert self._ready is not None, "claim first"

@@ -390,6 +390,7 @@ class SequencedSession(Session):
         return "tag"
 
     def _up(self, hello: Hello) -> None:
+        self.witness.remind(hello, self.address, self.links.send)
         for address in hello.addresses:
             for pattern in self._patterns:
                 self.links.send(address, edge.Watch(self.address, pattern))

@@ -5,10 +5,12 @@ What subscribers wait for leaves first in every turn: broadcasts, bundled by top
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from unisono.errors import ForgottenError
 from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic, event_id
@@ -27,11 +29,12 @@ from unisono.runtime.ground import Ground
 from unisono.runtime.homes import home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
-from unisono.runtime.links import Links
+from unisono.runtime.links import Links, owner
+from unisono.runtime.lives import Began, Height, Lives, Reminds, Seal
 from unisono.runtime.sequencing import sequencer_config
 from unisono.runtime.turns import Turns
 from unisono.runtime.wal import InputLog, Log, LogConfig
-from unisono.structures.sessions import BroadcastsDone, Sessions
+from unisono.structures.sessions import BroadcastsDone, Forgotten, Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +55,10 @@ class SequencerRole:
         clients: Clients,
         refused: Callable[[str], None],
         failed: Callable[[Exception], None],
+        token: str,
     ) -> None:
-        """`clients` are told of new topics at home here, and of whom the machine remembers."""
+        """`clients` are told of new topics at home here, and of whom the machine remembers; `token` seals what others
+        are shown of the log."""
         self.me = me = Address(spec.name)
         parent = Address(spec.parent) if spec.parent is not None else None
         children = tuple(Address(child) for child in deployment.children(me))
@@ -64,35 +69,47 @@ class SequencerRole:
         self._peers = (*((parent,) if parent is not None else ()), *children)
         self._deployment, self._spec, self._links = deployment, spec, links
         self._journal, self._notes_numbers = journal, journal is not None and level == "all"
-        self._clients, self._refused, self._failed = clients, refused, failed
+        self._clients, self._refused, self._failed, self._token = clients, refused, failed, token
         self._clock = Clock()
         self._letters: list[tuple[Address, Any]] = []  # of this turn
         self._bundle = Bundle(self.ground.broadcast, self._broadcasts_done)
+        self.lives: Lives | None = None
+        self._log: InputLog | None = None
+        self._seal = Seal(deployment.name, me, token)
+        self._life = ""
+        self._shows = False  # once our life is in the log
+        self._shown = 0
 
     # life
 
-    async def start(self, data: Path | None, token: str, log_config: LogConfig, config: HostConfig) -> None:
+    async def start(self, data: Path | None, log_config: LogConfig, config: HostConfig) -> None:
         """Returns when the log has been handled again; a log on a stream is waited for until it is ours."""
-        machine = Sessions(self.desk, self.me, self._peers, edge.NodeMessage, BrokerMessage)
-        log = await self._open_log(data, token, log_config)
-        self.host = Host(self.me, machine, self, log, config, Turns(self.manager).gather)
+        self.lives = Lives(Sessions(self.desk, self.me, self._peers, edge.NodeMessage, BrokerMessage))
+        log = self._log = await self._open_log(data, log_config)
+        self.host = Host(self.me, self.lives, self, log, config, Turns(self.manager).gather)
         replayed = await self.host.start()
         self._clients.inherited(self.manager.clients())
         if replayed:
             logger.info("node %s handled %d inputs of its log again", self.me, replayed)
         if self._journal is not None:
             self._journal.note(Record("restart", self._clock.now(), who=self.me, note=f"{replayed} inputs replayed"))
+        if log is not None:
+            self._life = secrets.token_hex(6)
+            self.host.post(Began(self._life, log.height))
+
+    def bear_planned(self) -> None:
+        """Topics that the deployment names exist from the start."""
         planned = tuple(t.name for t in self._deployment.topics if home_of(self._deployment, t.name) == self.me)
-        if planned:
+        if planned and self.host is not None:
             self.host.post(edge.Open(self.me, 0, planned))
 
-    async def _open_log(self, data: Path | None, token: str, config: LogConfig) -> InputLog | None:
+    async def _open_log(self, data: Path | None, config: LogConfig) -> InputLog | None:
         """The log in files, or the one on a stream, as soon as it is ours."""
         if self._spec.log == "file":
             return Log(data / self.me, MACHINE, edge.Logged, config) if data is not None else None
         from unisono.runtime.replicated import ReplicatedLog, replicated_config
 
-        log = ReplicatedLog(replicated_config(self._deployment, self.me, token), MACHINE, edge.Logged)
+        log = ReplicatedLog(replicated_config(self._deployment, self.me, self._token), MACHINE, edge.Logged)
         loop = asyncio.get_running_loop()
 
         def lost(error: Exception) -> None:
@@ -183,10 +200,17 @@ class SequencerRole:
         self.ground.leave(topic, self)
 
     def deliver(self, item: Any) -> None:
-        if isinstance(item, edge.TopicsBorn):
-            self._clients.born(item)
-        elif isinstance(item, Inherited):
-            self._clients.inherited(item.clients)
+        match item:
+            case edge.TopicsBorn():
+                self._clients.born(item)
+            case Inherited():
+                self._clients.inherited(item.clients)
+            case Began():
+                self._shows = True
+            case Forgotten(peer=peer, what=what):
+                raise self._has_forgotten(f"{peer} knows of {what}")
+            case _:
+                pass
 
     def refused(self, reason: str) -> None:
         self._refused(reason)
@@ -198,11 +222,45 @@ class SequencerRole:
         letters, self._letters = self._letters, []
         for to, message in letters:
             self._links.send(to, message)
+        if letters and self._shows:
+            height = self._height()
+            for party in dict.fromkeys([owner(to) for to, _ in letters]):
+                self._links.send(party, height)
         if self._journal is not None:
             self._journal.flush()
 
     def failed(self, error: Exception) -> None:
         self._failed(error)
+
+    # what others have been shown
+
+    def _height(self) -> Height:
+        assert self._log is not None
+        assert self.lives is not None
+        return self._seal.put(self.lives.incarnation, self._life, self._log.height)
+
+    def show_all(self) -> None:
+        """Everybody who is connected is told how far we are, if that is news: they know it, should we forget it."""
+        if not self._shows or self._log is None or self._log.height == self._shown:
+            return
+        self._shown = self._log.height
+        height = self._height()
+        for hello in self._links.parties():
+            self._links.send(hello.addresses[0], height)
+
+    def reminded(self, message: Reminds) -> None:
+        """Somebody was shown something by us: if our log does not know it, nothing more of us may be seen."""
+        if self._log is None or self.lives is None or self.host is None or not self._seal.is_ours(message.shown):
+            return
+        what = self.lives.forgotten(message.shown, self._log.height)
+        if what is not None:
+            self.host.fail(self._has_forgotten(f"{message.client} was shown {what}"))
+
+    def _has_forgotten(self, why: str) -> ForgottenError:
+        return ForgottenError(
+            f"node {self.me} has forgotten what it told others ({why}): its data is older than that. Put the newest "
+            f"data back; if there is none, give up what is missing with: unisono node FILE {self.me} --new-incarnation"
+        )
 
     # the broker
 

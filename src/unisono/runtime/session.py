@@ -29,11 +29,13 @@ from unisono.runtime.frames import Codec, Hello
 from unisono.runtime.journal import JournalFile, publication
 from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links
+from unisono.runtime.lives import Height
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.publish import Outbox
 from unisono.runtime.publisher import Publisher
 from unisono.runtime.security import client_context
 from unisono.runtime.stream import OnStall, Stream, check_interests
+from unisono.runtime.witness import Witness
 
 
 class SessionConfig(Struct, frozen=True):
@@ -79,6 +81,7 @@ class Session(ABC):
         self._topics: dict[str, Topic] = {}
         self._names: dict[Topic, str] = {}
         self._reports: dict[Address, asyncio.Future[edge.Report]] = {}
+        self.witness = Witness()
         self._clock = Clock()
         self._failure: UnisonoError | None = None
         self._is_open = False
@@ -260,6 +263,8 @@ class Session(ABC):
             report = self._reports.pop(Address(message.node), None)
             if report is not None and not report.done():
                 report.set_result(message)
+        elif isinstance(message, Height):
+            self.witness.note(message)
 
     @property
     def is_full(self) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unisono.errors import FormatError, TransportError
 from unisono.model.time import Micros
@@ -52,6 +53,8 @@ class Opening(Struct, frozen=True, forbid_unknown_fields=True):
     machine: str
     """Name and version of the machine: another machine's log is refused."""
     version: int = LOG_VERSION
+    height: int = 0
+    """How many commits this log has had before."""
 
 
 class _Snapshot(Struct, frozen=True):
@@ -98,6 +101,11 @@ def _read_block(data: memoryview, at: int) -> tuple[int, memoryview] | None:
 class InputLog(Protocol):
     """What a host needs of a log: in files (`Log`) or on a replicated stream (`replicated.ReplicatedLog`)."""
 
+    @property
+    def height(self) -> int:
+        """Grows with every commit over the whole life of the log, whatever snapshots remove."""
+        ...
+
     def recover(self) -> tuple[tuple[Micros, Any] | None, Iterator[Logged]]: ...
 
     def commit(self, inputs: list[Logged]) -> None: ...
@@ -125,6 +133,7 @@ class Log:
         self.directory = directory
         self.config = config
         self.bytes_since_snapshot = 0
+        self.height = 0
         self._took_s = float("inf")  # the last commit
         self._opening = Opening(machine)
         self._decoder = msgspec.msgpack.Decoder(list[tuple[Micros, inputs]])
@@ -162,7 +171,7 @@ class Log:
             self._segment = segments[-1]
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
             if self._blocks == 0:  # torn before its opening was durable
-                self._append(msgspec.msgpack.encode(self._opening))
+                self._open_with(self._opening)
             self._sync()
         else:
             self._open_segment(start)
@@ -183,8 +192,9 @@ class Log:
                 break
             body = found[1]
             if blocks == 0:
-                self._check_opening(path, body)
+                self.height = self._check_opening(path, body).height
             else:
+                self.height += 1
                 yield from (Logged(*item) for item in self._decode(path, at, body))
             at += _HEADER_BYTES + len(body)
             blocks += 1
@@ -208,12 +218,13 @@ class Log:
         except UNREADABLE as error:
             raise FormatError(str(path), f"block at byte {at} is whole but not readable: {error}") from None
 
-    def _check_opening(self, path: Path, body: bytes | memoryview) -> None:
+    def _check_opening(self, path: Path, body: bytes | memoryview) -> Opening:
         try:
             opening = msgspec.msgpack.decode(body, type=Opening)
         except UNREADABLE as error:
             raise FormatError(str(path), f"not a log of unisono: {error}") from None
         self._check_same(path, opening)
+        return opening
 
     def _check_same(self, path: Path, opening: Opening) -> None:
         if opening.version != LOG_VERSION:
@@ -245,6 +256,7 @@ class Log:
             self._sync()
         except OSError as error:
             raise self._die(error) from error
+        self.height += 1
         self._took_s = time.monotonic() - started
 
     @property
@@ -315,9 +327,12 @@ class Log:
         path = self._path("log", number)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._segment, self._blocks, self.bytes_since_snapshot = number, 0, 0
-        self._append(msgspec.msgpack.encode(self._opening))
+        self._open_with(self._opening)
         self._sync()
         self._sync_directory()
+
+    def _open_with(self, opening: Opening) -> None:
+        self._append(msgspec.msgpack.encode(replace(opening, height=self.height)))
 
     def _sync_directory(self) -> None:
         if self.config.sync:

@@ -21,6 +21,7 @@ from unisono.errors import InvariantError
 from unisono.machine import (
     PERSIST,
     Broadcast,
+    Deliver,
     DurableMachine,
     Effect,
     Fired,
@@ -48,11 +49,20 @@ class Frame(Struct, Generic[M], frozen=True, tag=True):
 
 
 class Handled(Struct, frozen=True, tag=True):
-    """`source` has durably handled our frames up to `upto`; with `resend` it asks for those behind."""
+    """`source` has durably handled our frames up to `upto`; with `resend` it asks for those behind.
+    It knows from us that we have handled its own up to `acked`."""
 
     source: Address
     upto: int
     resend: bool = False
+    acked: int = 0
+
+
+class Forgotten(Struct, frozen=True, tag=True):
+    """To the driver: a peer knows of us what we do not know: our log is older than what we told it."""
+
+    peer: Address
+    what: str
 
 
 class BroadcastsDone(Struct, frozen=True, tag=True):
@@ -142,8 +152,8 @@ class Sessions:
         match message:
             case Frame(source=peer, number=number, message=inner):
                 return self._receive(peer, number, inner, now)
-            case Handled(source=peer, upto=upto, resend=resend):
-                return self._trim(peer, upto, resend, now)
+            case Handled():
+                return self._trim(message, now)
             case BroadcastsDone(count=count):
                 if count > len(self._broadcasts):
                     raise InvariantError(f"{count} broadcasts confirmed, {len(self._broadcasts)} are open")
@@ -155,7 +165,7 @@ class Sessions:
             case Reconnected(peer=peer):
                 if peer not in self._links:
                     return [Refuse(f"{peer} holds no session with {self._me}")]
-                return self._resend(peer, now)
+                return [self._stand(peer), *self._resend(peer, now)]
             case Restarted():
                 again: list[Effect] = list(self._broadcasts)
                 for peer in self._links:
@@ -175,11 +185,26 @@ class Sessions:
         effects.append(Send(peer, Handled(self._me, number)))
         return effects
 
-    def _trim(self, peer: Address, upto: int, resend: bool, now: Micros) -> list[Effect]:
+    def _stand(self, peer: Address) -> Send:
+        """Where the session stands, as we know it; a peer that knows less has forgotten."""
+        link = self._links[peer]
+        return Send(peer, Handled(self._me, link.handled, acked=link.acknowledged))
+
+    def _trim(self, message: Handled, now: Micros) -> list[Effect]:
+        peer, upto, resend = message.source, message.upto, message.resend
         link = self._links.get(peer)
-        if link is None or upto > link.sent:
-            return [Refuse(f"{peer} acknowledges frame {upto} that was never sent to it")]
+        if link is None:
+            return [Refuse(f"{peer} holds no session with {self._me}")]
+        if upto > link.sent or message.acked > link.handled:
+            what = (
+                f"frame {upto} that we sent it, and we know of {link.sent}"
+                if upto > link.sent
+                else f"that we handled its frame {message.acked}, and we know of {link.handled}"
+            )
+            return [Deliver(Forgotten(peer, what))]
         fresh = upto - link.acknowledged
+        if fresh < 0 and resend:
+            return [self._stand(peer)]  # it asks for what it has acknowledged
         effects: list[Effect] = [PERSIST] if fresh > 0 else []
         for _ in range(fresh):
             link.outbox.popleft()

@@ -27,7 +27,7 @@ from unisono.runtime.session import Session
 from unisono.runtime.streamed import StreamArchive, open_stream
 from unisono.runtime.wal import LogConfig
 
-FAST = NodeConfig(log=LogConfig(sync=False))
+FAST = NodeConfig(witness_s=0, log=LogConfig(sync=False))
 
 
 def shop(keep: ArchiveSpec = ArchiveSpec()) -> Deployment:

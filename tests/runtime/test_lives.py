@@ -1,0 +1,143 @@
+"""What a node has shown and what its log knows: every life and every commit, however late somebody reminds it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import unisono
+from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_wal import batch, open_log
+from tests.runtime.toy import Adder, until
+from unisono.machine import Deliver
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec
+from unisono.model.ids import Address
+from unisono.model.time import Micros
+from unisono.runtime import edge
+from unisono.runtime import lives as room
+from unisono.runtime.frames import Hello
+from unisono.runtime.lives import Began, Height, Lives, Reminds, Seal
+from unisono.runtime.node import Node
+from unisono.runtime.sequencer import MACHINE
+from unisono.runtime.wal import Log
+from unisono.runtime.witness import Witness
+
+NODE = Address("n")
+SEAL = Seal("d", NODE, "token")
+
+
+def lived(*lives: tuple[str, int]) -> Lives:
+    machine = Lives(Adder())
+    for life, height in lives:
+        assert Deliver(Began(life, height)) in machine.handle(Began(life, height), Micros(1))
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("life", "height", "is_known"),
+    [
+        ("a", 0, True),
+        ("a", 7, True),
+        ("a", 8, False),
+        ("b", 8, True),
+        ("b", 12, True),
+        ("b", 13, False),
+        ("c", 3, False),
+    ],
+)
+def test_a_log_knows_its_lives_and_where_each_ended(life: str, height: int, is_known: bool) -> None:
+    machine = lived(("a", 0), ("b", 7))
+    again = Lives(Adder())
+    again.restore(machine.snapshot())
+    for each in (machine, again):
+        assert (each.forgotten(SEAL.put(0, life, height), 12) is None) == is_known
+
+
+def test_what_an_earlier_incarnation_has_shown_accuses_nobody_and_a_later_one_does() -> None:
+    machine = lived(("a", 0))
+    machine.incarnation = 5
+    assert machine.forgotten(SEAL.put(4, "x", 99), 3) is None
+    assert machine.forgotten(SEAL.put(6, "a", 1), 3) is not None
+
+
+def test_lives_that_are_no_longer_kept_are_believed_up_to_where_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "LIVES_MAX", 2)
+    machine = lived(("a", 0), ("b", 7), ("c", 9))
+    assert machine.forgotten(SEAL.put(0, "a", 7), 12) is None
+    assert machine.forgotten(SEAL.put(0, "a", 8), 12) is not None
+    assert machine.forgotten(SEAL.put(0, "b", 9), 12) is None
+
+
+def test_a_seal_is_that_of_one_node_of_one_deployment_with_its_token() -> None:
+    shown = SEAL.put(0, "a", 3)
+    assert SEAL.is_ours(shown)
+    for other in (Seal("e", NODE, "token"), Seal("d", Address("m"), "token"), Seal("d", NODE, "guess")):
+        assert not other.is_ours(shown)
+    assert not SEAL.is_ours(Height(NODE, 0, "a", 4, shown.seal))
+
+
+def test_the_height_of_a_log_counts_on_across_snapshots_and_restarts(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    list(log.recover()[1])
+    for number in range(5):
+        log.commit(batch(number, 2))
+    log.finish_snapshot(log.begin_snapshot(Micros(5), 1))
+    log.commit(batch(6, 1))
+    assert log.height == 6
+    log.close()
+    again = open_log(tmp_path)
+    list(again.recover()[1])
+    assert again.height == 6
+    again.close()
+
+
+def test_a_witness_keeps_what_it_was_shown(tmp_path: Path) -> None:
+    witness, sent = Witness(), []
+    witness.keep_in(tmp_path)
+    witness.note(SEAL.put(0, "a", 3))
+    witness.note(SEAL.put(0, "a", 4))
+    witness.save()
+    again = Witness()
+    again.keep_in(tmp_path)
+    again.remind(Hello("node", (NODE, Address("other"))), Address("me"), lambda to, message: sent.append((to, message)))
+    assert sent == [(NODE, Reminds(Address("me"), SEAL.put(0, "a", 4)))]
+
+
+def test_nobody_stops_a_node_with_heights_that_he_made_up(tmp_path: Path) -> None:
+    async def run() -> None:
+        (port,) = free_ports(1)
+        spec = NodeSpec("n", listen=f"127.0.0.1:{port}", data="data")
+        deployment = Deployment(1, "made-up", nodes=(spec,), broker=BrokerSpec("memory"))
+        async with Node(deployment, "n", tmp_path, FAST) as node, unisono.connect(deployment) as session:
+            forged = Seal("made-up", NODE, "a guess").put(0, "a", 1 << 40)
+            session.links.send(NODE, Reminds(session.address, forged))
+            assert isinstance(await session.publish("a", 1), unisono.Accepted)
+            assert node.failure is None
+            session.links.send(NODE, Reminds(session.address, Seal("made-up", NODE, "").put(0, "a", 1 << 40)))
+            await until(lambda: node.failure is not None)
+            assert "has forgotten" in str(node.failure)
+
+    asyncio.run(run())
+
+
+def test_a_node_numbers_nothing_before_its_witnesses_had_time_to_speak(tmp_path: Path) -> None:
+    async def run() -> None:
+        (port,) = free_ports(1)
+        spec = NodeSpec("n", listen=f"127.0.0.1:{port}", data="data")
+        deployment = Deployment(1, "early", nodes=(spec,), broker=BrokerSpec("memory"))
+        node = Node(deployment, "n", tmp_path, replace(FAST, witness_s=3600))
+        async with node, unisono.connect(deployment) as session:
+            await until(lambda: session.links.is_up(NODE))
+            received = node.links.counters.received
+            session.links.send(NODE, edge.Open(session.address, 1, ("a",)))
+            await until(lambda: node.links.counters.received > received)
+            assert node.host is not None
+            await node.host.settle()
+            session.links.send(NODE, Reminds(session.address, Seal("early", NODE, "").put(0, "a", 9)))
+            await until(lambda: node.failure is not None)
+        log = Log(tmp_path / "data" / "n", MACHINE, edge.Logged)
+        assert [type(logged.message) for logged in log.recover()[1]] == [Began]
+        log.close()
+
+    asyncio.run(run())
