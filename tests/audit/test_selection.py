@@ -66,7 +66,9 @@ def test_attributes_that_cannot_be_read_excuse_nobody() -> None:
         ((published(1), delivered(1), published(2), cut(p=1), published(3), delivered(3)), 0),
         ((published(1), cut(p=0), published(2), delivered(2), published(3)), 1),  # heard again, then lost
         ((cut(p=0), published(1), delivered(1), published(2), cut(p=1), published(3)), 0),
-        ((cut(q=5), published(1), published(2), delivered(2)), 0),  # nobody could name it when the link was lost
+        ((cut(q=5), published(1), published(2)), 0),  # nobody could name it when the link was lost
+        ((cut(q=5), published(1), published(2), delivered(2)), 1),  # but before it was heard
+        ((cut(q=5), published(1), cut(p=0), published(2), delivered(2)), 0),
         ((cut(q=5), published(1), delivered(1), published(2)), 1),
         ((published(1),), 1),
     ],

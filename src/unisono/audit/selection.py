@@ -3,7 +3,8 @@
 A `subscribe` record of a subscription by content has its filter in the note, a `publish` record its attributes as JSON.
 A `cut` record names publishers and the last number of each that could be heard. It excuses what they published behind
 that, up to the first event of theirs that the subscriber was notified of afterwards: from then on they were heard
-again. It also excuses events of publishers that the subscriber had heard nothing of: nobody could name them.
+again. It also excuses publishers that the subscriber never hears: nobody could name them. Whoever is heard in the end
+must have been named.
 """
 
 from bisect import bisect_right
@@ -68,6 +69,6 @@ class Cuts:
             if publisher in last:
                 if last[publisher] < number and (behind == len(heard) or number < heard[behind][1]):
                     return True
-            elif not any(earlier < number for _, earlier in heard):
+            elif not heard:
                 return True
         return False

@@ -104,8 +104,6 @@ class Host:
         self.subscribed: dict[Topic, int] = {}  # topic -> base, as the machine said
         self.where: str | None = None
         """The filter its subscriptions have, as the journal tells it."""
-        self.attributes_of: Callable[[str, int], dict[str, Scalar]] | None = None
-        """What its events carry, by topic and sequence, where the workload gives them nothing."""
         self.disk = Disk()
         self._build = build
         self._service = service
@@ -188,8 +186,6 @@ class Host:
             return None
         self._sequence += 1
         now = self.world.now
-        if not attributes and self.attributes_of is not None:
-            attributes = self.attributes_of(topic, self._sequence)
         event = Event(self.name, self._sequence, topic, payload, attributes or {}, Micros(now + self.skew_us))
         self.world.note(
             "publish", self.name, event=event.id, topic=topic, publisher=self.name, publisher_seq=self._sequence,

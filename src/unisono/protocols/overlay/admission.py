@@ -10,7 +10,6 @@ from unisono.model.ids import Address
 from unisono.model.predicate import Filter, canonical
 from unisono.protocols.overlay.events import EventLimits, flat, why_not
 from unisono.protocols.overlay.state import Publisher
-from unisono.protocols.overlay.tables import Tables
 
 
 def is_own(source: Address, name: str) -> bool:
@@ -19,7 +18,7 @@ def is_own(source: Address, name: str) -> bool:
 
 
 def why_not_published(
-    source: Address, event: Event, publisher: Publisher, tables: Tables, limits: EventLimits, buffer_max: int
+    source: Address, event: Event, publisher: Publisher, limits: EventLimits, buffer_max: int
 ) -> str | None:
     """The reason not to take a client's event."""
     if not is_own(source, event.publisher):
@@ -31,9 +30,8 @@ def why_not_published(
         return reason
     if len(publisher.buffer) >= buffer_max:
         return f"{event.id}: {buffer_max} publications of {source} wait already"
-    attributes = flat(event)
-    mine = [(name, ad) for name, ad in tables.ads.items() if ad.hop == f"pub:{source}"]
-    if not any(ad.filter.matches(attributes) for name, ad in mine if name not in publisher.closed):
+    # Under the name of the event: whoever is cut off from a publisher is told its name from its advertisements.
+    if all(ad in publisher.closed for ad in publisher.advertised(event.publisher, flat(event))):
         return f"{event.id} lies outside what {source} has advertised"
     return None
 

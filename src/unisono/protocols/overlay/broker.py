@@ -23,6 +23,7 @@ from unisono.protocols.overlay.local import LocalPublishers
 from unisono.protocols.overlay.messages import (
     Ack,
     Adv,
+    HeardAgain,
     LinkDown,
     LinkUp,
     Missed,
@@ -83,6 +84,8 @@ class Broker:
                 self._routes.on_ok(message, now)
             case Open(source=source):
                 self._routes.on_open(source, now)
+            case HeardAgain(source=source, ads=ads):
+                self._routes.on_heard_again(source, ads)
             case LinkUp(peer=peer, is_parent=is_parent):
                 self._on_link_up(peer, is_parent, now)
             case LinkDown(peer=peer):
@@ -155,11 +158,11 @@ class Broker:
         if peer not in self._links:
             self._routes.client_gone(peer, now)
             return
-        del self._links[peer]
+        was_heard = self._links.pop(peer).is_heard
         self._publications.forget(peer)
         self._routes.wait_no_more(peer, now)
         if peer == self.parent:
             self._around.parent = None
             self._publications.give_up_echoes(f"the link to {peer} was lost")
-        self._routes.lose(peer, now)
+        self._routes.lose(peer, was_heard, now)
         self._drain(now)

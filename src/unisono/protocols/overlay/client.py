@@ -89,7 +89,7 @@ class OverlayClient:
         self._before: dict[str, None] = {}  # subscriptions of earlier filters; they end when the new ones are active
         self._awaited: dict[str, None] = {}  # subscriptions of the new filter, not active yet
         self._accepted: tuple[Filter, ...] = ()  # after a change, since events of ended subscriptions are under way
-        self._advertised: dict[str, _Advertised] = {}
+        self._advertised: dict[tuple[str, str], _Advertised] = {}  # by topic and publisher
         self._requests: dict[EventId, int] = {}
         self._made = 0
         self.is_cut_off = False
@@ -148,7 +148,7 @@ class OverlayClient:
         if reason is not None:
             return [Deliver(Refused(request, reason))]
         effects: list[Effect] = []
-        known = self._advertised.get(event.topic)
+        known = self._advertised.get((event.topic, event.publisher))
         if known is None or not (known.is_whole or known.where.matches(flat(event))):
             effects += self._announce(event.topic, event.publisher, EVERY_EVENT)
         self._requests[event.id] = request
@@ -157,14 +157,14 @@ class OverlayClient:
 
     def _advertise(self, name: str, publisher: str, where: Filter) -> list[Effect]:
         """The new words first, then away with the old: what was published in between lies in one of the two."""
-        before = self._advertised.pop(name, None)
+        before = self._advertised.pop((name, publisher), None)
         effects = self._announce(name, publisher, where)
         if before is not None:
             effects.append(self._say(Unadv(self._me, tuple(before.ads))))
         return effects
 
     def _announce(self, name: str, publisher: str, where: Filter) -> list[Effect]:
-        known = self._advertised.setdefault(name, _Advertised(where, [], False))
+        known = self._advertised.setdefault((name, publisher), _Advertised(where, [], False))
         known.ads.append(self._next_name())
         known.is_whole = where.is_everything
         return [self._say(Adv(self._me, known.ads[-1], publisher, only(TOPIC, point(name)) & where))]

@@ -68,21 +68,21 @@ def conflicts(rule: Detection, tables: Tables, arrival: Arrival, hop: Hop) -> bo
     """Could a publication from above be ordered differently against this one for somebody on `hop` and above?"""
     if not arrival.climbs:
         return False
-    from_above = tables.from_hop(arrival.parent)
+    above = arrival.parent
     match rule:
         case "always":
             return True
         case "exact":
-            return _reach(tables, arrival, hop) & _reach(tables, arrival, arrival.parent) & from_above != 0
+            return _reach(tables, arrival, hop) & _reach(tables, arrival, above) & tables.from_hop(above) != 0
         case "fast":
-            return _reach(tables, arrival, hop) & from_above != 0
+            return any(tables.subs[name].met.any_from(above) for name in arrival.matches[hop])
         case "clients":
             if hop == arrival.came_from or (tables.covering and not hop.startswith("sub:")):
                 # The subscription that matches may be unknown here, or stand for one of a client that has others here
                 # under somebody else's name: so ask all of the hop.
-                return any(sub.ads & from_above for _, sub in tables.subs_of_hop(hop))
+                return tables.hop_meets(hop, above)
             clients = dict.fromkeys(tables.subs[name].client for name in arrival.matches[hop])
-            return any(tables.subs[sub].ads & from_above for client in clients for sub in tables.clients[client])
+            return any(tables.client_meets(client, above) for client in clients)
 
 
 def must_not_overtake(rule: Detection, tables: Tables, arrival: Arrival, item: Item, hop: Hop) -> bool:
@@ -111,15 +111,13 @@ def closure(
     if rule != "exact":
         return dict(hops)
     elsewhere = ~tables.from_hop(arrival.came_from)
-    changed = True
-    while changed:
-        changed = False
-        for hop in hops:
-            if hop not in waiting and any(
-                _reach(tables, arrival, hop) & _reach(tables, arrival, other) & elsewhere for other in waiting
-            ):
-                waiting[hop] = None
-                changed = True
+    reach = {hop: _reach(tables, arrival, hop) & elsewhere for hop in hops}
+    late = list(waiting)
+    while late:
+        met = reach[late.pop()]
+        joining = [hop for hop in hops if hop not in waiting and reach[hop] & met]
+        waiting.update(dict.fromkeys(joining))
+        late += joining
     return waiting
 
 

@@ -106,7 +106,7 @@ class Forwarding:
 
     def _is_needed(self, tables: Tables, name: str) -> bool:
         sub = tables.subs[name]
-        if sub.hop == self._peer or not sub.ads & tables.from_hop(self._peer):
+        if sub.hop == self._peer or not sub.met.any_from(self._peer):
             return False
         return self._standing(name) is None
 

@@ -4,9 +4,10 @@ A publication waits here until its advertisement is open, that is known everywhe
 pends. What a publisher withdraws stays known until its buffer is empty.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from unisono.model.ids import Address
+from unisono.model.predicate import Filter
 from unisono.model.time import Micros
 from unisono.protocols.overlay.admission import why_not_published
 from unisono.protocols.overlay.config import BrokerConfig
@@ -26,6 +27,7 @@ class LocalPublishers:
     def __init__(self, config: BrokerConfig, tables: Tables, publications: Publications, out: Outbox) -> None:
         self._config, self._tables, self._publications, self._out = config, tables, publications, out
         self._publishers: dict[Hop, Publisher] = {}
+        self._waiting: dict[Hop, None] = {}  # those whose buffers hold something
 
     def __contains__(self, hop: Hop) -> bool:
         return hop in self._publishers
@@ -33,17 +35,15 @@ class LocalPublishers:
     def __len__(self) -> int:
         return len(self._publishers)
 
-    def waiting(self) -> Iterator[Hop]:
+    def waiting(self) -> list[Hop]:
         """Those with publications in their buffers."""
-        for hop, publisher in list(self._publishers.items()):
-            if publisher.buffer:
-                yield hop
+        return list(self._waiting)
 
     def take(self, message: Pub) -> bool:
         """Puts it in its publisher's buffer, or refuses it."""
         source, event = message.source, message.event
         publisher = self._publishers.get(f"pub:{source}", _NOBODY)
-        reason = why_not_published(source, event, publisher, self._tables, self._config.limits, self._config.buffer_max)
+        reason = why_not_published(source, event, publisher, self._config.limits, self._config.buffer_max)
         if reason is not None:
             self._out.send(source, NotTaken(event.id, reason))
             self._out.refuse(reason)
@@ -57,25 +57,27 @@ class LocalPublishers:
         publisher = self._publishers[hop]
         while publisher.buffer and len(self._publications.pending) < self._config.pending_max:
             event = publisher.buffer[0]
-            attributes = flat(event)
-            if not any(
-                ad.filter.matches(attributes)
-                for name, ad in self._tables.ads.items()
-                if ad.hop == hop and name not in publisher.opening
-            ):
+            advertised = publisher.advertised(event.publisher, flat(event))
+            if all(name in publisher.opening for name in advertised):
                 break
-            publisher.buffer.pop(0)
+            publisher.buffer.popleft()
+            publisher.passed[event.publisher] = event.sequence
             self._out.send(Address(hop.removeprefix("pub:")), Taken(event.id))
             self._publications.pass_on(event, hop, echo=False, barrier=False, now=now)
         if publisher.buffer:
+            self._waiting[hop] = None
             return ()
+        self._waiting.pop(hop, None)
         closing = tuple(ad for ad in publisher.closing if ad not in publisher.opening)
         for ad in closing:
             del publisher.closing[ad]
         return closing
 
-    def advertise(self, hop: Hop, ad: str) -> None:
-        self._publishers.setdefault(hop, Publisher()).opening[ad] = None
+    def advertise(self, hop: Hop, ad: str, publisher: str, filter: Filter) -> int:
+        """Returns the number of the last event that passed here under that name."""
+        mine = self._publishers.setdefault(hop, Publisher())
+        mine.advertise(ad, publisher, filter)
+        return mine.passed.get(publisher, 0)
 
     def opened(self, hop: Hop, ad: str) -> None:
         del self._publishers[hop].opening[ad]
@@ -89,7 +91,7 @@ class LocalPublishers:
 
     def withdrawn(self, hop: Hop, ad: str) -> None:
         if hop in self._publishers:
-            self._publishers[hop].closed.pop(ad, None)
+            self._publishers[hop].withdrawn(ad)
 
     def leave(self, hop: Hop) -> None:
         if hop in self._publishers:

@@ -31,12 +31,14 @@ class Adv(Said, frozen=True):
     """Whoever is named will publish only what lies in the filter; one publisher may have several.
 
     `turn` is the number of the announcement on its link, here and in `Sub`: what ends and begins again keeps its name.
+    `last` is the number of the publisher's last event that could be heard where it is announced.
     """
 
     ad: str
     publisher: str
     filter: Filter
     turn: int = 0
+    last: int = 0
 
 
 class Unadv(Said, frozen=True):
@@ -104,6 +106,12 @@ class Open(Said, frozen=True):
     """Of a link that is joining: all I announced is confirmed."""
 
 
+class HeardAgain(Said, frozen=True):
+    """The publishers of these advertisements can be heard from now on; subscribers may not have heard all of them."""
+
+    ads: tuple[str, ...]
+
+
 class LinkUp(Struct, frozen=True, tag=_tag):
     """From the driver: there is a new link to a broker; whoever dialled is the lower end."""
 
@@ -160,10 +168,13 @@ class Missing(Struct, frozen=True, tag=_tag):
 
 
 class Cut(Struct, frozen=True, tag=_tag):
-    """To a client: publishers that can no longer be heard, each with the last event of it that passed here."""
+    """To a client: publishers that cannot be heard, or could not, each with its last event that could be.
+
+    None is named where somebody is out of reach who may publish what it wants, and nobody is known.
+    """
 
     publishers: tuple[tuple[str, int], ...]
 
 
-BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | Missed | Ok | Open
+BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | Missed | Ok | Open | HeardAgain
 ClientMessage = Delivery | Active | Taken | NotTaken | Denied | Missing | Cut

@@ -47,7 +47,7 @@ class Publications:
         self.counters.publications += 1
         attributes = flat(event)
         matches = self._matches(attributes, came_from)
-        self._note_last(event)
+        self._tables.passed(event.publisher, event.sequence)
         if came_from == self._around.parent:  # coming down: never delayed
             for hop in matches:
                 if hop != self._around.parent:
@@ -86,11 +86,6 @@ class Publications:
                 self.counters.false_positives += 1
         elif held:
             self.counters.held += 1
-
-    def _note_last(self, event: Event) -> None:
-        for ad in self._tables.ads.values():
-            if ad.publisher == event.publisher:
-                ad.last = max(ad.last, event.sequence)
 
     def _emit(self, hop: Hop, event: Event, came_from: Hop) -> None:
         if hop == came_from:

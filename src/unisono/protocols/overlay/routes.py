@@ -5,14 +5,15 @@ order (section 7.3): else a broker could decide without the new knowledge behind
 same handshakes: each end says Open when all that it announced is confirmed (section 8).
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.overlay.admission import is_own, why_not_routed
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.local import LocalPublishers
-from unisono.protocols.overlay.messages import Active, Adv, Cut, Denied, Ok, Open, Sub, Unadv, Unsub
+from unisono.protocols.overlay.messages import Active, Adv, Denied, HeardAgain, Ok, Open, Sub, Unadv, Unsub
+from unisono.protocols.overlay.notices import Notices
 from unisono.protocols.overlay.publications import Publications
 from unisono.protocols.overlay.state import Handshake, Link, Neighbours, Outbox
 from unisono.protocols.overlay.tables import Hop, Tables
@@ -35,6 +36,7 @@ class Routes:
     ) -> None:
         self._me, self._config, self._tables, self._links = me, config, tables, around.links
         self._publications, self._local, self._out = publications, local, out
+        self._notices = Notices(tables, out)
         self._handshakes: dict[tuple[str, str], Handshake] = {}
         self._withdrawals = 0
         # What arrived by a new way before the old way was withdrawn waits for that; there may be several new ways,
@@ -72,7 +74,7 @@ class Routes:
         hop = source if is_broker else f"pub:{source}"
         is_known = ad in self._tables.ads
         if not is_broker:
-            count = sum(1 for other in self._tables.ads.values() if other.hop == hop)
+            count = len(self._tables.ads_of_hop(hop))
             reason = why_not_routed(source, ad, message.filter, is_known, count, self._config.routes_per_client_max)
             if reason is None and not is_own(source, message.publisher):
                 reason = f"{source} cannot advertise for {message.publisher}"
@@ -82,7 +84,12 @@ class Routes:
         elif is_known:
             self._later_ads.setdefault(ad, []).append(message)
             return
-        self._tables.add_ad(ad, hop, message.publisher, message.filter)
+        last = message.last
+        if not is_broker:
+            last = self._local.advertise(hop, ad, message.publisher, message.filter)
+        elif not self._links[source].is_heard:
+            last = self._notices.last_of(message.publisher)
+        self._tables.add_ad(ad, hop, message.publisher, message.filter, last)
         missing: dict[Address, int] = {}
         for peer, link in self._links.items():
             if peer != source:
@@ -94,14 +101,12 @@ class Routes:
                     link.announced[ad] = turn
         if is_broker and self._links[source].is_open:
             self._tell_of(source, self._links[source].forwarding.take(self._tables, self._tables.subs))
-        elif not is_broker:
-            self._local.advertise(hop, ad)
         self._shake(("A", ad), Handshake(missing, message.turn), now)
 
     def _announce(self, peer: Address, link: Link, name: str) -> int:
         link.turns += 1
         ad = self._tables.ads[name]
-        self._out.send(peer, Adv(self._me, name, ad.publisher, ad.filter, link.turns))
+        self._out.send(peer, Adv(self._me, name, ad.publisher, ad.filter, link.turns, ad.progress.last))
         return link.turns
 
     def on_unadv(self, source: Address, ads: tuple[str, ...], lost: bool, now: Micros) -> None:
@@ -113,7 +118,7 @@ class Routes:
             ad for ad in ads if ad in self._tables.ads and self._tables.ads[ad].hop == hop and ad not in going
         )
         if hop not in self._local:
-            if known:
+            if known or (lost and source in self._links):
                 self._withdraw(hop, known, lost, now)
             return
         self._local.close(hop, known)
@@ -141,24 +146,12 @@ class Routes:
                 for ad in handshake.ads:
                     link.announced.pop(ad, None)
         if handshake.lost:
-            self._tell_cut([(ad.publisher, ad.last, ad.filter) for ad in gone])
+            self._notices.cut(gone)
         for peer in list(self._links):
             self._maybe_open(peer, now)
         for ad in handshake.ads:
             for later in self._later_ads.pop(ad, []):
                 self.on_adv(later, now)  # the first is taken, the others wait on
-
-    def _tell_cut(self, gone: list[Any]) -> None:
-        """One notice per client: which publishers it could hear until now, and their last events seen here."""
-        cut: dict[Address, dict[str, int]] = {}
-        for sub in self._tables.subs.values():
-            if sub.hop.startswith("sub:"):
-                for publisher, last, filter in gone:
-                    if sub.filter.overlaps(filter):
-                        mine = cut.setdefault(Address(sub.hop.removeprefix("sub:")), {})
-                        mine[publisher] = max(last, mine.get(publisher, 0))
-        for client, publishers in cut.items():
-            self._out.send(client, Cut(tuple(publishers.items())))
 
     # -- subscriptions (section 7.2)
 
@@ -168,7 +161,7 @@ class Routes:
         hop = source if is_broker else f"sub:{source}"
         is_known = name in self._tables.subs
         if not is_broker:
-            count = sum(1 for _ in self._tables.subs_of_hop(hop))
+            count = len(self._tables.subs_of_hop(hop))
             reason = why_not_routed(source, name, message.filter, is_known, count, self._config.routes_per_client_max)
             if reason is None and not is_own(source, message.client):
                 reason = f"{source} cannot subscribe for {message.client}"
@@ -178,7 +171,7 @@ class Routes:
         elif is_known:
             self._later_subs.setdefault(name, []).append(message)
             return
-        self._tables.add_sub(name, hop, message.client, message.filter)
+        self._tables.add_sub(name, hop, message.client, message.filter).since = self._notices.cuts
         missing: dict[Address, int] = {}
         for peer, link in self._links.items():
             if link.is_open:
@@ -217,6 +210,7 @@ class Routes:
                 self._out.send(peer, Unsub(self._me, name))
             for name in change.settled:
                 self._confirmed(name, peer, now)
+            self._maybe_heard(peer)
         for name in names:
             for later in self._later_subs.pop(name, []):
                 self.on_sub(later, now)
@@ -231,6 +225,7 @@ class Routes:
         if message.kind == "S":
             for name in link.forwarding.confirm(message.key, message.turn):
                 self._confirmed(name, source, now)
+            self._maybe_heard(source)
         elif link.announced.get(message.key) == message.turn:
             del link.announced[message.key]
             self._maybe_open(source, now)
@@ -305,32 +300,53 @@ class Routes:
             told = link.forwarding.take(self._tables, self._tables.subs)
             link.forwarding.confirming.update(dict.fromkeys(told))
             self._tell_of(peer, told)
+            self._maybe_heard(peer)
+
+    def _maybe_heard(self, peer: Address) -> None:
+        """When a link has opened and we are deaf to it no longer, all on our side learn whom they can hear."""
+        link = self._links[peer]
+        if link.is_open and not link.forwarding.confirming and not link.is_heard:
+            link.is_heard = True
+            self._tell_heard(peer, tuple(self._tables.ads_of_hop(peer)))
+
+    def on_heard_again(self, source: Address, ads: tuple[str, ...]) -> None:
+        if source in self._links:
+            self._tell_heard(source, ads)
+
+    def _tell_heard(self, source: Address, ads: tuple[str, ...]) -> None:
+        behind = self._tables.ads_of_hop(source)
+        known = tuple(ad for ad in ads if ad in behind)
+        if known:
+            self._notices.heard_again(self._tables.ads[ad] for ad in known)
+            for peer in self._links:
+                if peer != source:
+                    self._out.send(peer, HeardAgain(self._me, known))
 
     def wait_no_more(self, peer: Address, now: Micros) -> None:
         """For the confirmations of a neighbour whose link is lost: of subscriptions, without which nobody hears."""
         for name in [name for name, to in self._publications.inactive if to == peer]:
             self._confirmed(name, peer, now)  # nothing comes from there any more
 
-    def lose(self, peer: Address, now: Micros) -> None:
-        """Forgets all that came by a link that is lost."""
+    def lose(self, peer: Address, was_heard: bool, now: Micros) -> None:
+        """Forgets all that came by a link that is lost; if nothing had been heard over it, nobody has to be told."""
         for name in list(self._later_ads):
             _forget_later(self._later_ads, name, peer)
         for name in list(self._later_subs):
             _forget_later(self._later_subs, name, peer)
-        self._forget_subs([name for name, _ in self._tables.subs_of_hop(peer)], now)
+        self._forget_subs(list(self._tables.subs_of_hop(peer)), now)
         for key, handshake in list(self._handshakes.items()):
             handshake.missing.pop(peer, None)
             self._examine(key, now)
         going = self._being_withdrawn()
-        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == peer and name not in going)
-        if ads:
-            self._withdraw(peer, ads, lost=True, now=now)
+        ads = tuple(name for name in self._tables.ads_of_hop(peer) if name not in going)
+        if ads or was_heard:
+            self._withdraw(peer, ads, lost=was_heard, now=now)
 
     def client_gone(self, client: Address, now: Micros) -> None:
-        self._forget_subs([name for name, _ in self._tables.subs_of_hop(f"sub:{client}")], now)
+        self._forget_subs(list(self._tables.subs_of_hop(f"sub:{client}")), now)
         hop = f"pub:{client}"
         self._local.leave(hop)
-        ads = tuple(name for name, ad in self._tables.ads.items() if ad.hop == hop)
+        ads = tuple(self._tables.ads_of_hop(hop))
         self.on_unadv(client, ads, lost=False, now=now)
         self._local.forget(hop)
 

@@ -1,5 +1,7 @@
 """What a broker remembers besides its tables: neighbours, handshakes, local publishers, counters."""
 
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -7,8 +9,10 @@ from msgspec import Struct
 from unisono.machine import Effect, Refuse, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address
+from unisono.model.predicate import Filter
 from unisono.protocols.overlay.forwarding import Forwarding
 from unisono.protocols.overlay.tables import Hop
+from unisono.structures.matching import MatchingIndex
 
 
 class Counters(Struct):
@@ -28,7 +32,7 @@ class Counters(Struct):
 class Link:
     """A neighbour; joining until both ends have said Open, and deaf until our subscriptions are confirmed."""
 
-    __slots__ = ("announced", "forwarding", "heard_open", "said_open", "turns")
+    __slots__ = ("announced", "forwarding", "heard_open", "is_heard", "said_open", "turns")
 
     def __init__(self, forwarding: Forwarding) -> None:
         self.forwarding = forwarding
@@ -36,6 +40,7 @@ class Link:
         self.announced: dict[str, int] = {}  # not confirmed while the link was joining, each with its turn
         self.said_open = False
         self.heard_open = False
+        self.is_heard = False  # open, and no longer deaf
 
     @property
     def is_open(self) -> bool:
@@ -90,12 +95,30 @@ class Handshake:
 class Publisher:
     """A local publisher: advertisements not yet open, and publications waiting for one."""
 
-    __slots__ = ("buffer", "closed", "closing", "gone", "last", "opening")
+    __slots__ = ("_ads", "_names", "buffer", "closed", "closing", "gone", "last", "opening", "passed")
 
     def __init__(self) -> None:
+        self._ads: MatchingIndex[str] = MatchingIndex()  # one that has many must not pay for them with every event
+        self._names: dict[str, str] = {}  # advertisement -> the publisher it names
         self.closed: dict[str, None] = {}  # withdrawn by the publisher, still known here
         self.opening: dict[str, None] = {}
         self.closing: dict[str, None] = {}
-        self.buffer: list[Event] = []
+        self.buffer: deque[Event] = deque()
         self.last: dict[str, int] = {}  # per name it publishes under
+        self.passed: dict[str, int] = {}  # the same, of those that left the buffer
         self.gone = False
+
+    def advertise(self, ad: str, publisher: str, filter: Filter) -> None:
+        self._ads.add(ad, filter)
+        self._names[ad] = publisher
+        self.opening[ad] = None
+
+    def withdrawn(self, ad: str) -> None:
+        self._ads.remove(ad)
+        del self._names[ad]
+        self.closed.pop(ad, None)
+        self.opening.pop(ad, None)
+
+    def advertised(self, publisher: str, attributes: Mapping[str, object]) -> list[str]:
+        """Advertisements of a name in which an event lies."""
+        return [ad for ad in self._ads.match(attributes) if self._names[ad] == publisher]

@@ -8,9 +8,8 @@ of a crashed broker are cut off. Brokers come from the deployment; without any, 
 from functools import partial
 from typing import Any
 
-from unisono.machine import Machine
+from unisono.machine import Advertise, Machine
 from unisono.model.deployment import NodeSpec
-from unisono.model.event import Scalar
 from unisono.model.ids import Address
 from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
 from unisono.protocols.overlay.broker import Broker
@@ -24,8 +23,6 @@ from unisono.sim.spec import Span, Spec
 from unisono.sim.stages import Operation, Operations
 from unisono.sim.world import World
 
-_VALUES = 10
-
 
 class Options(Spec, frozen=True):
     """What a scenario may say about the overlay."""
@@ -34,16 +31,13 @@ class Options(Spec, frozen=True):
     brokers_max: int = 7
     """How many brokers a random tree has at most, when the deployment names none."""
     content: bool = True
-    """Every client narrows its topics to a random interval of the attribute x; without, topics are all."""
+    """Every client narrows its topics to a random interval of the workload's attribute x; without, topics are all."""
+    advertises_per_s: float = 0.0
+    """Random clients say anew what they will publish on a topic, mostly less than they do."""
     cuts_per_s: float = 0.0
     """Random links lost while the workload lasts, both ends alive."""
     redial: Span | None = None
     """Orphans dial some broker of another part after this; without, they stay alone."""
-
-
-def _values(topic: str, sequence: int) -> dict[str, Scalar]:
-    """What events carry for filters to look at."""
-    return {"x": (7 * sequence + len(topic)) % _VALUES}
 
 
 def build(world: World, scenario: Scenario) -> Operations:
@@ -77,10 +71,10 @@ class _Stage:
                 client.name, partial(self._client, client.name, broker, where), region=client.region,
                 service=scenario.service,
             )  # fmt: skip
-            host.attributes_of = _values
-            if self.options.content:
-                host.where = to_text(where)
+            host.where = None if where.is_everything else to_text(where)
             self._connect(client.name, broker, None)
+        if self.options.advertises_per_s:
+            world.at(scenario.workload.begin, self._advertise_some)
         if self.options.cuts_per_s:
             world.at(scenario.workload.begin, self._cut_some)
         return {"cut": self._cut_by_script, "dial": self._dial_by_script}
@@ -110,8 +104,9 @@ class _Stage:
         return nodes
 
     def _where(self) -> Filter:
-        low = self.dice.randrange(_VALUES)
-        return parse(f"x between {low} and {low + self.dice.randint(2, _VALUES)}")
+        values = self.scenario.workload.attributes.get("x", 1)
+        low = self.dice.randrange(values)
+        return parse(f"x between {low} and {low + self.dice.randint(2, values)}")
 
     def _connect(self, lower: str, upper: str, is_broker: bool | None) -> None:
         self.opened += 1
@@ -163,6 +158,16 @@ class _Stage:
         while way[-1] in self.above:
             way.append(self.above[way[-1]])
         return way
+
+    def _advertise_some(self) -> None:
+        if not self._is_running():
+            return
+        client, topic = self.dice.choice(self.scenario.clients), self.dice.choice(self.scenario.topics)
+        host = self.world.host(client.name)
+        if host.is_up:
+            host.tell(Advertise(self.world.topic(topic), client.name, self._where()))
+        gap = max(1, round(self.dice.expovariate(self.options.advertises_per_s / 1_000_000)))
+        self.world.after(gap, self._advertise_some)
 
     def _cut_some(self) -> None:
         if not self._is_running():
