@@ -54,7 +54,7 @@ def test_rules_for_one_subscription_misorder_clients_with_several(detection: Det
     assert "disagree" in " ".join(broken(range(80), detection, 3, churn=0.0).values())
 
 
-@pytest.mark.parametrize(("seed", "detection", "subs"), [(413, "exact", 1), (509, "clients", 3), (2131, "exact", 1)])
+@pytest.mark.parametrize(("seed", "detection", "subs"), [(851, "exact", 1), (1355, "clients", 3), (1947, "exact", 1)])
 def test_runs_that_once_did_not_come_to_rest(seed: int, detection: Detection, subs: int) -> None:
     """Healing, several new ways to one publisher, withdrawals that arrive twice: docs/decisions, 8."""
     assert play(seed, detection, subs, churn=0.2, fault="heal") == []
