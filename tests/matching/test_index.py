@@ -273,3 +273,40 @@ def test_nothing_is_compiled_by_using_an_index() -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert COMPILED.ready() is None or COMPILED.ready() is COMPILED.wait()
+
+
+@pytest.mark.parametrize(
+    "texts", ["a = '{0}'", "a != '{0}'", "a prefix '{0}x'", "a in ('{0}', 'y{0}')", "`a{0}` = 'z{0}'"]
+)
+def test_strings_and_attributes_nobody_asks_for_any_more_take_no_room(texts: str) -> None:
+    """Ten filters at a time, hundreds in all: codes and columns are those of the ten, and answers stay right."""
+    for name, index in indexes(compiled=False):
+        live: dict[int, Filter] = {}
+        index.match({})
+        for i in range(400):
+            live[i] = parse(texts.format(i))
+            index.add(i, live[i])
+            if i >= 10:
+                index.remove(i - 10)
+                del live[i - 10]
+        assert index.codes <= 2 * 2 * len(live), name
+        columns = getattr(getattr(index._engine, "store", None), "columns", None)
+        assert columns is None or columns.count <= 1 + 3 * (len(live) + 1), name
+        for i in (385, 390, 395, 399, 400):
+            seen: dict[str, object] = {"a": str(i), f"a{i}": f"z{i}"}
+            assert index.match(seen) == naive(live, seen), name
+            assert index.match({"a": f"{i}xyz"}) == naive(live, {"a": f"{i}xyz"}), name
+        for key in live:
+            index.remove(key)
+        assert index.codes == 0, name
+
+
+def test_strings_and_attributes_nobody_asks_for_any_more_take_no_room_unless_others_do() -> None:
+    for name, index in indexes(compiled=False):
+        index.match({})
+        for key in range(3):
+            index.add(key, parse("a in ('x', 'y') and b prefix 'pq'"))
+        index.remove(0)
+        index.add(3, parse("a = 'z' and b prefix 'rs'"))
+        assert index.match({"a": "x", "b": "pqr"}) == [1, 2], name
+        assert index.match({"a": "z", "b": "rst"}) == [3], name

@@ -12,7 +12,21 @@ from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.connections import Carried, Connected, Connections
-from unisono.protocols.overlay.messages import Adv, Denied, LinkDown, LinkUp, NotTaken, Pub, Sub, Taken
+from unisono.protocols.overlay.messages import (
+    Active,
+    Adv,
+    Denied,
+    LinkDown,
+    LinkUp,
+    NotTaken,
+    Ok,
+    Open,
+    Pub,
+    Sub,
+    Taken,
+    Unadv,
+    Unsub,
+)
 
 C, NOW = Address("c"), Micros(0)
 
@@ -90,3 +104,73 @@ def test_what_belongs_to_an_older_connection_is_dropped() -> None:
     assert up.handle(late, NOW) == []
     assert isinstance(up.inside, Broker)
     assert up.inside.parent == peer
+
+
+def denied(to: Broker, message: Any) -> str:
+    (answer,) = sent(to.handle(message, NOW))
+    assert isinstance(answer, Denied), answer
+    return answer.code
+
+
+def sides(count: int, text: str = "x") -> Filter:
+    return Filter((Box(tuple((f"a{i:04}", Values(strings=(text, text + "\0"))) for i in range(count))),))
+
+
+def test_a_filter_of_thousands_of_sides_is_refused_before_it_is_compared_with_anything() -> None:
+    made = broker()
+    assert denied(made, Sub(C, "c/1", "c", sides(3_200))) == "filter-cost"
+    assert denied(made, Adv(C, "c/1", "c", sides(3_200))) == "filter-cost"
+    assert made.refusals == {"filter-cost": 2}
+    assert isinstance(sent(made.handle(Sub(C, "c/1", "c", sides(300)), NOW))[0], Active)
+
+
+def test_the_filters_of_one_client_may_take_so_many_bytes_until_it_gives_some_up() -> None:
+    made = Broker(Address("B"), BrokerConfig(route_bytes_per_client_max=50_000))
+    large = sides(1, "y" * 20_000)
+    assert isinstance(sent(made.handle(Sub(C, "c/1", "c", large), NOW))[0], Active)
+    assert denied(made, Sub(C, "c/2", "c", large)) == "bytes"
+    made.handle(Adv(C, "c/3", "c", large), NOW)  # advertisements count for themselves
+    assert denied(made, Adv(C, "c/4", "c", large)) == "bytes"
+    made.handle(Unsub(C, "c/1"), NOW)
+    made.handle(Unadv(C, ("c/3",)), NOW)
+    assert isinstance(sent(made.handle(Sub(C, "c/5", "c", large), NOW))[0], Active)
+    made.handle(LinkDown(C), NOW)
+    assert made._routes._bytes == {}
+
+
+def test_what_waits_of_one_publisher_is_bounded_in_bytes() -> None:
+    made = Broker(Address("B"), BrokerConfig(buffer_bytes_max=1_000))
+    made.handle(LinkUp(Address("P"), True), NOW)
+    made.handle(Open(Address("P")), NOW)
+    made.handle(Adv(C, "c/ad", "c", parse("true")), NOW)  # not confirmed by P: everything waits
+    answers = [sent(made.handle(Pub(C, Event("c", i, "t", bytes(400))), NOW)) for i in range(1, 5)]
+    assert [[answer.code for answer in some] for some in answers] == [[], [], ["bytes"], ["bytes"]]
+    taken = sent(made.handle(Ok(Address("P"), "A", "c/ad", 1), NOW))
+    assert [message.event for message in taken] == ["c:1", "c:2"]
+    assert isinstance(sent(made.handle(Pub(C, Event("c", 5, "t", bytes(4_000))), NOW))[0], Taken)
+
+
+def test_an_event_comes_under_a_name_that_has_advertised() -> None:
+    made = broker()
+    assert publish(made, 1, "c.other").code == "advertisement"
+    assert made.refusals == {"advertisement": 1}
+    assert isinstance(publish(made, 1), Taken)
+
+
+def test_subscriptions_and_advertisements_of_a_client_that_has_gone_are_gone_everywhere() -> None:
+    made, above = broker(), Address("P")
+    made.handle(LinkUp(above, True), NOW)
+    made.handle(Ok(above, "A", "c/ad", 1), NOW)
+    made.handle(Open(above), NOW)
+    made.handle(Adv(above, "p/ad", "p", parse("true"), 1), NOW)
+    made.handle(Sub(C, "c/1", "c", parse("x > 1")), NOW)
+    made.handle(Sub(C, "c/2", "c", parse("x < 1")), NOW)
+    assert made.subscriptions == 2
+    told = made.handle(LinkDown(C), NOW)
+    assert made.subscriptions == 0
+    assert [effect.message for effect in told if isinstance(effect, Send) and effect.to == above] == [
+        Unsub(Address("B"), "c/1"),
+        Unsub(Address("B"), "c/2"),
+        Unadv(Address("B"), ("c/ad",)),
+    ]
+    assert sent(made.handle(Pub(above, Event("p", 1, "t", attributes={"x": 5})), NOW)) == []

@@ -177,7 +177,7 @@ def test_an_event_outside_the_advertisement_is_refused_and_nothing_else_happens(
     broker.handle(Adv(Address("p"), "p/1", "p", parse("x > 5")), Micros(0))
     effects = broker.handle(Pub(Address("p"), Event("p", 1, "t", attributes={"x": 5})), Micros(0))
     reason = "p:1 lies outside what p has advertised"
-    assert effects == [Send(Address("p"), NotTaken(Event("p", 1, "t").id, reason)), Refuse(reason)]
+    assert effects == [Send(Address("p"), NotTaken(Event("p", 1, "t").id, reason, "advertisement")), Refuse(reason)]
     assert broker.is_idle
 
 

@@ -86,11 +86,31 @@ def test_an_oversized_event_is_refused_and_the_link_stays() -> None:
             unisono.connect(url(deployment, "b0")) as session,
             session.subscribe("t") as stream,
         ):
-            outcome = await session.publish("t", bytes(20 << 20))
+            with pytest.raises(unisono.MisuseError, match="Publish it in parts"):
+                await session.publish("t", bytes(20 << 20))
+            outcome = await session.publish("t", bytes(2 << 20))
             assert isinstance(outcome, unisono.Refused)
             assert "the most is" in outcome.reason
             assert isinstance(await session.publish("t", b"small"), unisono.Accepted)
             assert [e.payload for e in await take(stream, 1)] == [b"small"]
+
+    asyncio.run(run())
+
+
+def test_a_filter_that_costs_every_broker_too_much_is_refused_and_counted() -> None:
+    wide = " and ".join(f"a{i} = {i}" for i in range(3_200))
+
+    async def run() -> None:
+        deployment = chain(1)
+        async with running(deployment), unisono.connect(url(deployment, "b0")) as session:
+            with pytest.raises(unisono.UnisonoError, match="the most is 2000"):
+                async with session.subscribe("t", where=wide):
+                    pass
+            counters = (await session.status("b0")).counters["overlay"]
+            assert counters["refused_filter_cost"] == 1
+            async with session.subscribe("t") as stream:
+                await session.publish("t", 1)
+                assert [e.data for e in await take(stream, 1)] == [1]
 
     asyncio.run(run())
 

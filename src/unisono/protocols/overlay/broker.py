@@ -107,6 +107,11 @@ class Broker:
         return self._publications.counters
 
     @property
+    def refusals(self) -> dict[str, int]:
+        """How often something was refused, by code."""
+        return self._out.refusals
+
+    @property
     def pending(self) -> list[EventId]:
         """Publications that wait for their echo, or behind one that does."""
         return list(self._publications.pending)

@@ -43,13 +43,14 @@ class LocalPublishers:
         """Puts it in its publisher's buffer, or refuses it."""
         source, event = message.source, message.event
         publisher = self._publishers.get(f"pub:{source}", _NOBODY)
-        reason = why_not_published(source, event, publisher, self._config.limits, self._config.buffer_max)
-        if reason is not None:
-            self._out.send(source, NotTaken(event.id, reason))
-            self._out.refuse(reason)
+        refusal = why_not_published(source, event, publisher, self._config)
+        if refusal is not None:
+            self._out.send(source, NotTaken(event.id, refusal.reason, refusal.code))
+            self._out.refuse(refusal.reason, refusal.code)
             return False
         publisher.last[event.publisher] = event.sequence
         publisher.buffer.append(event)
+        publisher.buffer_bytes += len(event.payload)
         return True
 
     def admit(self, hop: Hop, now: Micros) -> tuple[str, ...]:
@@ -61,6 +62,7 @@ class LocalPublishers:
             if all(name in publisher.opening for name in advertised):
                 break
             publisher.buffer.popleft()
+            publisher.buffer_bytes -= len(event.payload)
             publisher.passed[event.publisher] = event.sequence
             self._out.send(Address(hop.removeprefix("pub:")), Taken(event.id))
             self._publications.pass_on(event, hop, echo=False, barrier=False, now=now)

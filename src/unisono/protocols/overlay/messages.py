@@ -144,10 +144,11 @@ class Taken(Struct, frozen=True, tag=_tag):
 
 
 class NotTaken(Struct, frozen=True, tag=_tag):
-    """To a publisher: the event was definitely not published."""
+    """To a publisher: the event was definitely not published; `code` says why in one word."""
 
     event: EventId
     reason: str
+    code: str = ""
 
 
 class Denied(Struct, frozen=True, tag=_tag):
@@ -155,6 +156,7 @@ class Denied(Struct, frozen=True, tag=_tag):
 
     name: str
     reason: str
+    code: str = ""
 
 
 class Missing(Struct, frozen=True, tag=_tag):

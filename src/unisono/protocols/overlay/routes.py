@@ -8,8 +8,9 @@ same handshakes: each end says Open when all that it announced is confirmed (sec
 from typing import TypeVar
 
 from unisono.model.ids import Address
+from unisono.model.predicate import Filter
 from unisono.model.time import Micros
-from unisono.protocols.overlay.admission import is_own, why_not_routed
+from unisono.protocols.overlay.admission import size_of, why_not_routed
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.local import LocalPublishers
 from unisono.protocols.overlay.messages import Active, Adv, Denied, HeardAgain, Ok, Open, Sub, Unadv, Unsub
@@ -38,6 +39,8 @@ class Routes:
         self._publications, self._local, self._out = publications, local, out
         self._notices = Notices(tables, out)
         self._handshakes: dict[tuple[str, str], Handshake] = {}
+        self._flushing: dict[tuple[str, str], None] = {}  # those that wait for publications only
+        self._bytes: dict[Hop, int] = {}  # what the filters of our clients take
         self._withdrawals = 0
         # What arrived by a new way before the old way was withdrawn waits for that; there may be several new ways,
         # some of which will be withdrawn themselves.
@@ -51,7 +54,7 @@ class Routes:
 
     def go_on(self, now: Micros) -> None:
         """With what waited for publications that have been emitted since."""
-        for key in list(self._handshakes):
+        for key in list(self._flushing):
             self._examine(key, now)
         for hop in self._local.waiting():
             self.admit(hop, now)
@@ -62,9 +65,22 @@ class Routes:
         if closing:
             self._withdraw(hop, closing, lost=False, now=now)
 
-    def _deny(self, source: Address, name: str, reason: str) -> None:
-        self._out.send(source, Denied(name, reason))
-        self._out.refuse(reason)
+    def _admits(self, message: Adv | Sub, name: str, own: str, hop: Hop, is_known: bool, count: int) -> bool:
+        """Whether a client's announcement is taken; if not, the client is told why."""
+        held = self._bytes.get(hop, 0)
+        refusal = why_not_routed(message, name, own, is_known, count, held, self._config)
+        if refusal is None:
+            self._bytes[hop] = held + size_of(message.filter)
+            return True
+        self._out.send(message.source, Denied(name, refusal.reason, refusal.code))
+        self._out.refuse(refusal.reason, refusal.code)
+        return False
+
+    def _release(self, hop: Hop, filter: Filter) -> None:
+        if hop in self._bytes:
+            self._bytes[hop] -= size_of(filter)
+            if not self._bytes[hop]:
+                del self._bytes[hop]
 
     # -- advertisements (section 7.1)
 
@@ -74,12 +90,7 @@ class Routes:
         hop = source if is_broker else f"pub:{source}"
         is_known = ad in self._tables.ads
         if not is_broker:
-            count = len(self._tables.ads_of_hop(hop))
-            reason = why_not_routed(source, ad, message.filter, is_known, count, self._config.routes_per_client_max)
-            if reason is None and not is_own(source, message.publisher):
-                reason = f"{source} cannot advertise for {message.publisher}"
-            if reason is not None:
-                self._deny(source, ad, reason)
+            if not self._admits(message, ad, message.publisher, hop, is_known, len(self._tables.ads_of_hop(hop))):
                 return
         elif is_known:
             self._later_ads.setdefault(ad, []).append(message)
@@ -137,6 +148,7 @@ class Routes:
         for ad in handshake.ads:
             if ad in self._tables.ads:
                 gone.append(self._tables.remove_ad(ad))
+                self._release(handshake.hop, gone[-1].filter)
                 self._local.withdrawn(handshake.hop, ad)
                 self._handshakes.pop(("A", ad), None)
         self._local.forget(handshake.hop)
@@ -161,12 +173,7 @@ class Routes:
         hop = source if is_broker else f"sub:{source}"
         is_known = name in self._tables.subs
         if not is_broker:
-            count = len(self._tables.subs_of_hop(hop))
-            reason = why_not_routed(source, name, message.filter, is_known, count, self._config.routes_per_client_max)
-            if reason is None and not is_own(source, message.client):
-                reason = f"{source} cannot subscribe for {message.client}"
-            if reason is not None:
-                self._deny(source, name, reason)
+            if not self._admits(message, name, message.client, hop, is_known, len(self._tables.subs_of_hop(hop))):
                 return
         elif is_known:
             self._later_subs.setdefault(name, []).append(message)
@@ -199,7 +206,8 @@ class Routes:
     def _forget_subs(self, names: list[str], now: Micros) -> None:
         """Together, so that one that ends is not put in the place of another."""
         for name in names:
-            self._tables.remove_sub(name)
+            gone = self._tables.remove_sub(name)
+            self._release(gone.hop, gone.filter)
             self._handshakes.pop(("S", name), None)
         for peer, link in self._links.items():
             for name in names:
@@ -249,6 +257,7 @@ class Routes:
 
     def _examine(self, key: tuple[str, str], now: Micros) -> None:
         handshake = self._handshakes.get(key)
+        self._flushing.pop(key, None)
         if handshake is None or handshake.missing:
             return
         if handshake.snapshot is None:
@@ -256,6 +265,7 @@ class Routes:
             # in front of its confirmation, and must be in order here before we confirm in turn.
             handshake.snapshot = dict.fromkeys(self._publications.pending)
         if any(identity in self._publications.pending for identity in handshake.snapshot):
+            self._flushing[key] = None
             return
         del self._handshakes[key]
         kind, name = key

@@ -60,10 +60,12 @@ class Neighbours:
 class Outbox:
     """What the message being handled leads to."""
 
-    __slots__ = ("effects",)
+    __slots__ = ("effects", "refusals")
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
+        self.refusals: dict[str, int] = {}
+        """How often what was refused, by code."""
 
     def add(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -71,7 +73,8 @@ class Outbox:
     def send(self, to: Address, message: Any) -> None:
         self.effects.append(Send(to, message))
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, code: str = "protocol") -> None:
+        self.refusals[code] = self.refusals.get(code, 0) + 1
         self.effects.append(Refuse(reason))
 
 
@@ -95,7 +98,7 @@ class Handshake:
 class Publisher:
     """A local publisher: advertisements not yet open, and publications waiting for one."""
 
-    __slots__ = ("_ads", "_names", "buffer", "closed", "closing", "gone", "last", "opening", "passed")
+    __slots__ = ("_ads", "_names", "buffer", "buffer_bytes", "closed", "closing", "gone", "last", "opening", "passed")
 
     def __init__(self) -> None:
         self._ads: MatchingIndex[str] = MatchingIndex()  # one that has many must not pay for them with every event
@@ -104,6 +107,7 @@ class Publisher:
         self.opening: dict[str, None] = {}
         self.closing: dict[str, None] = {}
         self.buffer: deque[Event] = deque()
+        self.buffer_bytes = 0
         self.last: dict[str, int] = {}  # per name it publishes under
         self.passed: dict[str, int] = {}  # the same, of those that left the buffer
         self.gone = False

@@ -123,6 +123,7 @@ class OverlayRole:
         counters: dict[str, int] = {"pending": len(self.broker.pending), "inputs": self.host.counters.inputs}
         for part in (self.broker.counters, self.counters):
             counters |= {name: getattr(part, name) for name in part.__struct_fields__}
+        counters |= {f"refused_{code.replace('-', '_')}": count for code, count in self.broker.refusals.items()}
         return counters
 
     # the outside of the machine

@@ -59,6 +59,12 @@ class MatchingIndex(Generic[Key]):
         size: int = getattr(self._engine, "bytes", 0)
         return size
 
+    @property
+    def codes(self) -> int:
+        """Strings that the engine has given a code or a bitmap; 0 for the loop."""
+        count: int = getattr(self._engine, "codes", 0)
+        return count
+
     def add(self, key: Key, filter: Filter) -> None:
         self._file(key, filter)
         for row in self._rows_of[key]:

@@ -10,7 +10,7 @@ box itself: the arrays may say yes too often, never too rarely.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,39 +32,99 @@ ATOM = np.dtype([("low", "f8"), ("high", "f8"), ("column", "i4"), ("kind", "i4")
 Atom = tuple[float, float, int, int]
 
 
+class Codes:
+    """The strings of one column that rows name, each with a code; one that nobody names any more gives it back."""
+
+    __slots__ = ("_free", "_of", "_uses")
+
+    def __init__(self) -> None:
+        self._of: dict[str, float] = {}
+        self._uses: dict[str, int] = {}
+        self._free: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def get(self, text: str) -> float:
+        return self._of.get(text, UNKNOWN)
+
+    def take(self, text: str) -> float:
+        if text not in self._of:
+            self._of[text] = self._free.pop() if self._free else FIRST_STRING + len(self._of)
+        self._uses[text] = self._uses.get(text, 0) + 1
+        return self._of[text]
+
+    def give_back(self, text: str) -> None:
+        self._uses[text] -= 1
+        if not self._uses[text]:
+            del self._uses[text]
+            self._free.append(self._of.pop(text))
+
+
 class Columns:
-    """Which attribute is which column, and which string which code."""
+    """Which attribute is which column, and which string which code; what no row asks for is given to the next."""
 
     def __init__(self) -> None:
         self.count = 1
         self.coded: list[bool] = [True]
         self._of: dict[str, int] = {}
-        self._codes: dict[str, dict[str, float]] = {}
-        self._prefixes: dict[str, dict[int, tuple[int, dict[str, float]]]] = {}
+        self._uses: dict[str, int] = {}
+        self._codes: dict[str, Codes] = {}
+        self._prefixes: dict[str, dict[int, tuple[int, Codes]]] = {}
+        self._free: list[int] = []  # pairs of columns, by the first
+        self._free_prefixes: list[int] = []
+
+    @property
+    def codes(self) -> int:
+        """How many strings have a code."""
+        prefixes = (codes for lengths in self._prefixes.values() for _, codes in lengths.values())
+        return sum(map(len, self._codes.values())) + sum(map(len, prefixes))
 
     def of(self, name: str) -> int:
         """The attribute's number column; its code column is the next one."""
         column = self._of.get(name)
         if column is None:
-            column = self._of[name] = self.count
-            self._codes[name] = {}
-            self.count += 2
-            self.coded += [False, True]
+            column = self._of[name] = self._free.pop() if self._free else self._new_columns(False, True)
+            self._codes[name] = Codes()
         return column
 
-    def code(self, name: str, text: str) -> float:
-        codes = self._codes[name]
-        return codes.setdefault(text, FIRST_STRING + len(codes))
+    def _new_columns(self, *coded: bool) -> int:
+        first = self.count
+        self.count += len(coded)
+        self.coded += coded
+        return first
 
     def prefix(self, name: str, text: str) -> tuple[int, float]:
         """The column of prefixes as long as `text`, and its code there."""
         lengths = self._prefixes.setdefault(name, {})
         if len(text) not in lengths:
-            lengths[len(text)] = (self.count, {})
-            self.count += 1
-            self.coded.append(True)
+            column = self._free_prefixes.pop() if self._free_prefixes else self._new_columns(True)
+            lengths[len(text)] = (column, Codes())
         column, codes = lengths[len(text)]
-        return column, codes.setdefault(text, FIRST_STRING + len(codes))
+        return column, codes.take(text)
+
+    def forget(self, box: Box) -> None:
+        """A row of this box is gone, and what it took."""
+        for name, values in box.sides:
+            for text, is_prefix in _named(values):
+                if is_prefix:
+                    self._forget_prefix(name, text)
+                else:
+                    self._codes[name].give_back(text)
+            self._uses[name] -= 1
+            if not self._uses[name]:
+                del self._uses[name], self._codes[name]
+                self._free.append(self._of.pop(name))
+
+    def _forget_prefix(self, name: str, text: str) -> None:
+        lengths = self._prefixes[name]
+        column, codes = lengths[len(text)]
+        codes.give_back(text)
+        if not codes:
+            del lengths[len(text)]
+            self._free_prefixes.append(column)
+            if not lengths:
+                del self._prefixes[name]
 
     def encode(self, event: Mapping[str, object], row: Floats) -> list[tuple[int, float]]:
         """Fills a row of NaN; returns the columns whose integer lies between the value written and the one given."""
@@ -76,9 +136,9 @@ class Columns:
             if isinstance(value, float):
                 row[column] = value
             elif isinstance(value, str):
-                row[column + 1] = self._codes[name].get(value, UNKNOWN)
+                row[column + 1] = self._codes[name].get(value)
                 for length, (prefix_column, codes) in self._prefixes.get(name, _NO_PREFIXES).items():
-                    row[prefix_column] = codes.get(value[:length], UNKNOWN) if len(value) >= length else UNKNOWN
+                    row[prefix_column] = codes.get(value[:length]) if len(value) >= length else UNKNOWN
             elif value is None:
                 row[column + 1] = 2.0
             elif isinstance(value, bool):
@@ -101,6 +161,7 @@ class Columns:
         exact = True
         for name, values in box.sides:
             column = self.of(name)
+            self._uses[name] = self._uses.get(name, 0) + 1
             group, group_exact = self._group(name, column, values)
             atoms += [(low, high, col, kind | OR_NEXT) for low, high, col, kind in group[:-1]]
             atoms.append(group[-1])
@@ -138,8 +199,8 @@ class Columns:
         if kinds == PRESENT_KINDS:
             if cuts == ("",):
                 return [(-math.inf, math.inf, column, INSIDE)], True
-            if len(cuts) == 3 and cuts[0] == "" and cuts[2] == cuts[1] + "\0":
-                code = self.code(name, cuts[1])
+            if _is_all_but_one(cuts):
+                code = self._codes[name].take(cuts[1])
                 return [(code, code, column, OUTSIDE)], True
         group: list[Atom] = [(code, code, column, INSIDE) for bit, code in _KIND_CODES if kinds & bit]
         exact = True
@@ -147,9 +208,9 @@ class Columns:
             if start == "" and end is None:
                 group.append((FIRST_STRING, math.inf, column, INSIDE))
             elif end == start + "\0":
-                code = self.code(name, start)
+                code = self._codes[name].take(start)
                 group.append((code, code, column, INSIDE))
-            elif start and end is not None and end[:-1] == start[:-1] and _follows(start[-1], end[-1]):
+            elif _is_prefix(start, end):
                 prefix_column, code = self.prefix(name, start)
                 group.append((code, code, prefix_column, INSIDE))
             else:
@@ -158,7 +219,31 @@ class Columns:
         return group, exact
 
 
-_NO_PREFIXES: dict[int, tuple[int, dict[str, float]]] = {}
+_NO_PREFIXES: dict[int, tuple[int, Codes]] = {}
+
+
+def _named(values: Values) -> Iterator[tuple[str, bool]]:
+    """The strings that have codes for a side of these values, each with whether it is a prefix."""
+    cuts = values.strings
+    if values.kinds & PRESENT_KINDS == PRESENT_KINDS:
+        if cuts == ("",):
+            return
+        if _is_all_but_one(cuts):
+            yield cuts[1], False
+            return
+    for start, end in zip(cuts[::2], (*cuts[1::2], None)):
+        if end == start + "\0":
+            yield start, False
+        elif _is_prefix(start, end):
+            yield start, True
+
+
+def _is_all_but_one(cuts: tuple[str, ...]) -> bool:
+    return len(cuts) == 3 and cuts[0] == "" and cuts[2] == cuts[1] + "\0"
+
+
+def _is_prefix(start: str, end: str | None) -> bool:
+    return bool(start) and end is not None and end[:-1] == start[:-1] and _follows(start[-1], end[-1])
 
 
 def _follows(letter: str, next_letter: str) -> bool:
@@ -218,7 +303,8 @@ class Store:
         self.count += 1
         self.rows = max(self.rows, row + 1)
 
-    def remove(self, row: int) -> None:
+    def remove(self, row: int, box: Box) -> None:
+        self.columns.forget(box)
         self.inexact.pop(row, None)
         at = int(self.start[row])
         end = at

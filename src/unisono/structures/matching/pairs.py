@@ -82,7 +82,7 @@ class PairEngine:
 
     def remove(self, row: int, box: Box) -> None:
         self._file(row, row + 1, TAKE_OUT)
-        self.store.remove(row)
+        self.store.remove(row, box)
 
     def match(self, event: Mapping[str, object]) -> list[int]:
         low, high, exact = self.store.encode(event)
@@ -121,6 +121,10 @@ class PairEngine:
             if not is_exact:
                 found[i] = [row for row in self._match(low, high) if self._agrees(row, events[i], False)]
         return found
+
+    @property
+    def codes(self) -> int:
+        return self.store.columns.codes
 
     @property
     def bytes(self) -> int:

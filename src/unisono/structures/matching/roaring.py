@@ -24,7 +24,7 @@ _BOUNDS_SAMPLED = 20_000
 class _Attribute:
     """The bitmaps of one attribute, over the rows that constrain it."""
 
-    __slots__ = ("absent_fails", "borders", "named", "names", "number_fails", "other_fails")
+    __slots__ = ("absent_fails", "borders", "named", "names", "number_fails", "other_fails", "rows")
 
     def __init__(self, borders: list[float]) -> None:
         self.borders = borders
@@ -33,6 +33,7 @@ class _Attribute:
         self.other_fails: Any = BitMap()  # neither a string nor a constant will do
         self.names: Any = BitMap()  # only the values of `named` will do
         self.named: dict[object, Any] = {}
+        self.rows = 0
 
 
 class RoaringEngine:
@@ -56,6 +57,7 @@ class RoaringEngine:
             attribute = self._attributes.get(name)
             if attribute is None:
                 attribute = self._attributes[name] = _Attribute(_borders([values]))
+            attribute.rows += 1
             for bitmap in _bitmaps(attribute, values):
                 bitmap.add(row)
 
@@ -80,6 +82,7 @@ class RoaringEngine:
                 attribute = self._attributes.get(name)
                 if attribute is None:
                     attribute = self._attributes[name] = _Attribute(_borders([values]))
+                attribute.rows += 1
                 constrained.setdefault(name, []).append(row)
                 for bucket in _buckets_met(attribute.borders, values):
                     met.setdefault((name, bucket), []).append(row)
@@ -96,11 +99,17 @@ class RoaringEngine:
     def remove(self, row: int, box: Box) -> None:
         self._rows.discard(row)
         if self._store is not None:
-            self._store.remove(row)
+            self._store.remove(row, box)
         for name, values in box.sides:
             attribute = self._attributes[name]
             for bitmap in _bitmaps(attribute, values):
                 bitmap.discard(row)
+            for named in _names(values):
+                if not attribute.named[named]:
+                    del attribute.named[named]
+            attribute.rows -= 1
+            if not attribute.rows:
+                del self._attributes[name]
 
     def match(self, event: Mapping[str, object]) -> list[int]:
         failing: list[Any] = []
@@ -138,6 +147,11 @@ class RoaringEngine:
         return [row for row in found if (exact and row not in store.inexact) or self._holds(row, event)]
 
     @property
+    def codes(self) -> int:
+        stored = self._store.columns.codes if self._store is not None else 0
+        return stored + sum(len(attribute.named) for attribute in self._attributes.values())
+
+    @property
     def bytes(self) -> int:
         total = len(self._rows.serialize()) + (self._store.bytes if self._store is not None else 0)
         for attribute in self._attributes.values():
@@ -165,18 +179,24 @@ def _other_bitmaps(attribute: _Attribute, values: Values) -> list[Any]:
     bitmaps: list[Any] = []
     if not values.contains(MISSING):
         bitmaps.append(attribute.absent_fails)
+    names = _names(values)
+    if names:
+        bitmaps.append(attribute.names)
+    elif not values.contains([]) and not values.strings:
+        bitmaps.append(attribute.other_fails)
+    return bitmaps + [attribute.named.setdefault(name, BitMap()) for name in names]
+
+
+def _names(values: Values) -> list[object]:
+    """What is neither a number nor absent, if only few single values will do; empty if none will, or others too."""
     if values.contains([]):
-        return bitmaps
+        return []
     names: list[object] = [_name(value) for value in (False, True, None) if values.contains(value)]
     for start, end in zip(values.strings[::2], (*values.strings[1::2], None)):
         if end != start + "\0":
-            return bitmaps  # a range: any string may do
+            return []  # a range: any string may do
         names.append(start)
-    if not names:
-        bitmaps.append(attribute.other_fails)
-        return bitmaps
-    bitmaps.append(attribute.names)
-    return bitmaps + [attribute.named.setdefault(name, BitMap()) for name in names]
+    return names
 
 
 def _buckets_met(borders: list[float], values: Values) -> set[int]:
