@@ -131,7 +131,7 @@ def test_damage_at_rest_is_found(tmp_path: Path) -> None:
     assert check(tmp_path) == [f"{victim.name}: its checksum is wrong"]
 
 
-@pytest.mark.parametrize("version", ["2", ""])
+@pytest.mark.parametrize("version", ["3", ""])
 def test_a_segment_of_an_unknown_version_is_refused(tmp_path: Path, version: str) -> None:
     with ArchiveWriter(tmp_path, SMALL) as writer:
         writer.append(rows(1, 7), NOW)

@@ -7,16 +7,18 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pyarrow.compute as pc
 import pytest
 
 from unisono.archive.manifest import Mark
 from unisono.archive.messages import Head, Index, decode_index, decode_rows, parse_head
 from unisono.archive.reader import Archive, check
-from unisono.archive.schema import ArchivedEvent, to_events
-from unisono.archive.writer import ArchiveWriter
+from unisono.archive.schema import ArchivedEvent, brought_up, to_events
+from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.audit import read
 from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import load_deployment
+from unisono.model.time import Micros
 from unisono.runtime.groups import View, parse_view
 from unisono.runtime.position import decode_position
 from unisono.runtime.replicated import Part, check_part
@@ -56,6 +58,34 @@ def test_an_archive_of_version_1_is_read_and_goes_on(tmp_path: Path) -> None:
     with ArchiveWriter(directory) as writer:
         assert writer.last == 3
         assert writer.numbers() == {"trades": 4, "quotes": 1}
+
+
+def test_segments_and_messages_of_version_2_are_read() -> None:
+    rows = [
+        ArchivedEvent(1, "trades", 1, "p", 1, 10, 20, None, {}, b"one"),
+        ArchivedEvent(2, "quotes", 1, "p", 1, None, 21, None, {"unisono-attributes": '{"px":1}'}, b"two"),
+    ]
+    assert [row for batch in Archive(HERE / "archive-2").read(0, 2) for row in to_events(batch)] == rows
+    body = (HERE / "archive-message-2.arrows").read_bytes()
+    assert to_events(decode_rows("here", parse_head("here", {**HEADERS, "Unisono-Version": "1"}), body)) == rows
+
+
+def test_segments_of_version_1_are_merged_with_newer_ones_and_their_wrong_moments_are_forgotten(tmp_path: Path) -> None:
+    """Where version 1 has the moment of delivery as that of publication, nobody knew when it was published."""
+    directory = copied("archive-1", tmp_path)
+    more = [ArchivedEvent(seq, "trades", seq + 1, "p", seq, None, 30, None, {}, b"x") for seq in range(4, 9)]
+    with ArchiveWriter(directory, ArchiveConfig(compact_below_rows=7)) as writer:
+        writer.append(more, Micros(1))
+        writer.seal(Micros(1))
+        before = len(writer.manifest.segments)
+        writer.compact(Micros(1))
+        assert len(writer.manifest.segments) < before
+    rows = [row for batch in Archive(directory).read(0, 8) for row in to_events(batch)]
+    assert [row.published_us for row in rows] == [10, 11, 12, *[None] * 5]
+    [batch] = Archive(directory).read(0, 2)
+    lying = pc.if_else([True, False], batch.column("delivered_us"), batch.column("published_us"))
+    old = batch.set_column(batch.schema.get_field_index("published_us"), "published_us", lying)
+    assert brought_up(old, 1).column("published_us").to_pylist() == [None, 11]
 
 
 def test_messages_of_an_archive_of_version_1_are_read() -> None:

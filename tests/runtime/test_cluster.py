@@ -241,12 +241,14 @@ def test_events_of_strangers_are_tagged_refused_or_adopted(
             stranger.publish([Item("trades", b'"strange"')])
             await stranger.flush()
             if foreign == "adopt":
-                assert [event.data for event in await take(stream, 1)] == ["strange"]
+                [adopted] = await take(stream, 1)
+                assert (adopted.data, adopted.published_us) == ("strange", None), "nobody knows when"
             await session.publish("trades", "ours")
             heard = await take(stream, len(expected) - (foreign == "adopt"))
             seen = [(event.number, event.late) for event in heard]
             assert seen == (expected[1:] if foreign == "adopt" else expected)
             assert heard[-1].data == "ours"
+            assert [event.published_us is None for event in heard] == [event.late for event in heard]
             await stranger.close()
 
     asyncio.run(run())

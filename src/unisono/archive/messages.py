@@ -12,7 +12,7 @@ import zlib
 import pyarrow as pa
 from msgspec import Struct, json
 
-from unisono.archive.schema import SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_batch
+from unisono.archive.schema import SCHEMA, ArchivedEvent, brought_up, check_schema, to_batch
 from unisono.errors import FormatError
 
 STREAM_VERSION = 1
@@ -129,12 +129,8 @@ def decode_rows(where: str, head: Head, body: bytes) -> pa.RecordBatch:
     """The rows of a whole message, sharing its memory."""
     try:
         with pa.ipc.open_stream(body) as stream:
-            version = (stream.schema.metadata or {}).get(VERSION_KEY, b"").decode()
-            if version != str(SEGMENT_VERSION):
-                raise FormatError(where, f"segment version {version or 'none'} is unknown")
-            if not stream.schema.equals(SCHEMA):
-                raise FormatError(where, "its columns are not those of an archive")
-            batch = stream.read_next_batch()
+            version = check_schema(where, stream.schema)
+            batch = brought_up(stream.read_next_batch(), version)
     except (pa.ArrowInvalid, StopIteration) as error:
         raise FormatError(where, (str(error) or "it holds no rows").splitlines()[0]) from None
     if batch.num_rows != head.count or batch.column("seq")[0].as_py() != head.first:

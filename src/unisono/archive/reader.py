@@ -13,7 +13,7 @@ from msgspec import Struct
 from pyarrow import fs
 
 from unisono.archive.manifest import MANIFEST, Manifest, Mark, Segment, load_manifest, parse_manifest
-from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, SEGMENT_VERSION, VERSION_KEY, ArchivedEvent, to_events
+from unisono.archive.schema import ARCHIVE_KEY, ArchivedEvent, brought_up, check_schema, to_events
 from unisono.errors import DataLossError, FormatError, MisuseError
 
 
@@ -169,8 +169,8 @@ class Archive:
         batch: pa.RecordBatch | None = None
         try:
             file = pa.ipc.open_file(data)
-            _check_metadata(path, file.schema, archive)
-            batch = file.get_batch(0) if damage is None else None
+            version = _check_metadata(path, file.schema, archive)
+            batch = brought_up(file.get_batch(0), version) if damage is None else None
         except pa.ArrowInvalid as error:
             damage = damage or str(error).splitlines()[0]
         if batch is None or damage is not None:
@@ -185,15 +185,13 @@ class Archive:
         return batch
 
 
-def _check_metadata(path: str, schema: pa.Schema, archive: str) -> None:
-    metadata = schema.metadata or {}
-    version, other = metadata.get(VERSION_KEY, b"").decode(), metadata.get(ARCHIVE_KEY, b"").decode()
-    if version != str(SEGMENT_VERSION):
-        raise FormatError(path, f"segment version {version or 'none'} is unknown")
-    if not schema.equals(SCHEMA):
-        raise FormatError(path, "its columns are not those of an archive")
+def _check_metadata(path: str, schema: pa.Schema, archive: str) -> int:
+    """The version of the segment."""
+    version = check_schema(path, schema)
+    other = (schema.metadata or {}).get(ARCHIVE_KEY, b"").decode()
     if archive and other and archive != other:
         raise FormatError(path, f"belongs to archive {other}, and this is archive {archive}")
+    return version
 
 
 def only(batch: pa.RecordBatch, topics: tuple[str, ...]) -> pa.RecordBatch:

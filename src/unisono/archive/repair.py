@@ -80,7 +80,7 @@ def _missing(segment: Segment, now: Micros) -> list[ArchivedEvent]:
     rows = []
     for seq in range(segment.first, segment.last + 1):
         topic, first, last = gaps[min(seq - segment.first, len(gaps) - 1)]
-        rows.append(ArchivedEvent(seq, topic, last, "", 0, now, now, None, {GAP: str(first)}, reason))
+        rows.append(ArchivedEvent(seq, topic, last, "", 0, None, now, None, {GAP: str(first)}, reason))
     return rows
 
 

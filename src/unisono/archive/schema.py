@@ -1,11 +1,17 @@
 """One row of the archive, and its Arrow schema. Names are those of the journal."""
 
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
-SEGMENT_VERSION = 1
+from unisono.errors import FormatError
+
+SEGMENT_VERSION = 2
 VERSION_KEY = b"unisono.segment"
 ARCHIVE_KEY = b"unisono.archive"
 """In a segment's metadata: the id of the archive it belongs to."""
@@ -19,8 +25,10 @@ class ArchivedEvent(Struct, frozen=True, array_like=True, gc=False):
     number: int
     publisher: str
     publisher_seq: int
-    published_us: int
+    published_us: int | None
+    """By the publisher's clock; None for a gap, and where the publisher did not say."""
     delivered_us: int
+    """By the archive's."""
     deadline_us: int | None
     headers: dict[str, str]
     payload: bytes
@@ -33,7 +41,7 @@ SCHEMA = pa.schema(
         pa.field("number", pa.int64(), nullable=False),
         pa.field("publisher", pa.string(), nullable=False),
         pa.field("publisher_seq", pa.int64(), nullable=False),
-        pa.field("published_us", pa.int64(), nullable=False),
+        pa.field("published_us", pa.int64()),
         pa.field("delivered_us", pa.int64(), nullable=False),
         pa.field("deadline_us", pa.int64()),
         pa.field("headers", pa.map_(pa.string(), pa.string()), nullable=False),
@@ -41,6 +49,31 @@ SCHEMA = pa.schema(
     ],
     metadata={VERSION_KEY: str(SEGMENT_VERSION).encode()},
 )
+
+BLIND_VERSION = 1
+"""Segments of this version have the moment of delivery where that of publication belongs and nobody knew it."""
+_BLIND = SCHEMA.set(SCHEMA.get_field_index("published_us"), pa.field("published_us", pa.int64(), nullable=False))
+
+
+def check_schema(where: str, schema: pa.Schema) -> int:
+    """The version of a segment with this schema; raises FormatError if it is none that we know."""
+    version = (schema.metadata or {}).get(VERSION_KEY, b"").decode()
+    known = {str(SEGMENT_VERSION): SCHEMA, str(BLIND_VERSION): _BLIND}
+    if version not in known:
+        raise FormatError(where, f"segment version {version or 'none'} is unknown")
+    if not schema.equals(known[version]):
+        raise FormatError(where, "its columns are not those of an archive")
+    return int(version)
+
+
+def brought_up(batch: pa.RecordBatch, version: int) -> pa.RecordBatch:
+    """Rows of an older version as rows of this one."""
+    if version == SEGMENT_VERSION:
+        return batch
+    told = batch.column("published_us")
+    known = pc.if_else(pc.equal(told, batch.column("delivered_us")), pa.scalar(None, pa.int64()), told)
+    columns = [known if name == "published_us" else batch.column(name) for name in SCHEMA.names]
+    return pa.record_batch(columns, schema=SCHEMA)
 
 
 def to_batch(events: list[ArchivedEvent]) -> pa.RecordBatch:

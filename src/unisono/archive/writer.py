@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from unisono.archive.disk import Disk, RealDisk
 from unisono.archive.manifest import Manifest, Segment, Term, load_manifest, save_manifest
-from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, ArchivedEvent, to_batch
+from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, ArchivedEvent, brought_up, check_schema, to_batch
 from unisono.errors import FormatError, MisuseError
 from unisono.model.time import SECOND, Micros
 from unisono.structures.records import frame, scan
@@ -125,6 +125,11 @@ class ArchiveWriter:
         self._tail, self._tail_bytes, self._tail_since_us = [], 0, None
         self._disk.remove(old_tail)
 
+    def _rows_of(self, segment: Segment) -> pa.RecordBatch:
+        file = pa.ipc.open_file(self.directory / segment.file)
+        batch = brought_up(file.get_batch(0), check_schema(segment.file, file.schema))
+        return batch.replace_schema_metadata(SCHEMA.metadata)
+
     def compact(self, now: Micros) -> None:
         """Merges the first run of neighbours that are all small."""
         limit, run = self._config.compact_below_rows, list[Segment]()
@@ -137,8 +142,8 @@ class ArchiveWriter:
                 run = []
         if len(run) < 2 or sum(s.last - s.first + 1 for s in run) < limit:
             return
-        tables = [pa.ipc.open_file(self.directory / s.file).read_all() for s in run]
-        merged = self._write_segment(pa.concat_tables(tables).combine_chunks().to_batches()[0], now)
+        tables = pa.Table.from_batches([self._rows_of(segment) for segment in run])
+        merged = self._write_segment(tables.combine_chunks().to_batches()[0], now)
         at = self.manifest.segments.index(run[0])
         segments = (*self.manifest.segments[:at], merged, *self.manifest.segments[at + len(run) :])
         self._save(msgspec.structs.replace(self.manifest, segments=segments))

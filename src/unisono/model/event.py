@@ -21,6 +21,7 @@ class Event(Struct, frozen=True, gc=False):
     payload: bytes = b""
     attributes: dict[str, Scalar] = {}
     born_at: Micros = Micros(0)
+    """When its publisher handed it over, by its publisher's clock; 0: nobody says."""
 
     @property
     def id(self) -> EventId:
@@ -28,7 +29,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class EventRow(Struct, frozen=True, gc=False):
-    """Events without attributes of one publisher on one topic, in a row: `sequence` is that of the first.
+    """Events without attributes of one publisher on one topic, published together: `sequence` is that of the first.
 
     Reads like a tuple of events. Most traffic is in such rows, and nobody looks at most of its events before they reach
     the subscriber, so each is made when somebody does.
@@ -38,6 +39,7 @@ class EventRow(Struct, frozen=True, gc=False):
     sequence: int
     topic: str
     payloads: tuple[bytes, ...]
+    born_at: Micros = Micros(0)
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -52,12 +54,12 @@ class EventRow(Struct, frozen=True, gc=False):
         first, _, step = (index if isinstance(index, slice) else slice(index, None)).indices(len(self.payloads))
         if isinstance(index, slice):
             assert step == 1, "a row has no holes"
-            return EventRow(self.publisher, self.sequence + first, self.topic, self.payloads[index])
-        return Event(self.publisher, self.sequence + first, self.topic, self.payloads[index])
+            return EventRow(self.publisher, self.sequence + first, self.topic, self.payloads[index], self.born_at)
+        return Event(self.publisher, self.sequence + first, self.topic, self.payloads[index], born_at=self.born_at)
 
     def __iter__(self) -> Iterator[Event]:
         for sequence, payload in enumerate(self.payloads, self.sequence):
-            yield Event(self.publisher, sequence, self.topic, payload)
+            yield Event(self.publisher, sequence, self.topic, payload, born_at=self.born_at)
 
 
 Events: TypeAlias = tuple[Event, ...] | EventRow

@@ -50,6 +50,7 @@ class Adopter:
         self._session = SequencedSession(deployment, base, token, SessionConfig(), links)
         self._session.on_foreign = self._hear
         self._session.ground.adopts = True
+        self._session.forget_moments()
         self._topics, self._failed = topics, failed
         self._waiting: asyncio.Queue[Item] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None

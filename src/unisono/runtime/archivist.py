@@ -350,14 +350,22 @@ def _row(seq: int, item: Notification, now: Micros) -> ArchivedEvent:
     event = item.event
     assert event is not None
     headers = {ATTRIBUTES: msgspec.json.encode(event.attributes).decode()} if event.attributes else {}
-    published = event.born_at or now
     return ArchivedEvent(
-        seq, item.topic, item.number, event.publisher, event.sequence, published, now, None, headers, event.payload
+        seq,
+        item.topic,
+        item.number,
+        event.publisher,
+        event.sequence,
+        event.born_at or None,
+        now,
+        None,
+        headers,
+        event.payload,
     )
 
 
 def _gap_row(seq: int, topic: str, first: int, last: int, reason: str, now: Micros) -> ArchivedEvent:
-    return ArchivedEvent(seq, topic, last, "", 0, now, now, None, {GAP: str(first)}, reason.encode())
+    return ArchivedEvent(seq, topic, last, "", 0, None, now, None, {GAP: str(first)}, reason.encode())
 
 
 def archive_directory(base: Path, data: str | None, name: str) -> Path:

@@ -1,7 +1,7 @@
 """The sequencer's broker messages as items of an event notification service, and back.
 
 An event's payload is the item's payload, byte for byte; who published it and its place among his are the item's own
-fields; attributes travel as a header. Control messages are msgpack on the control channel.
+fields, and so is when; attributes travel as a header. Control messages are msgpack on the control channel.
 An event is named after its publisher *on this topic* (`c7.trades:12`): requests count per publisher and topic, so the
 name needs no bytes of its own.
 """
@@ -12,6 +12,7 @@ import msgspec
 
 from unisono.errors import MisuseError, PeerError
 from unisono.model.event import Event, EventRow, Scalar
+from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import Mark, Payload, Payloads, Pieces, Stamps, Void
 from unisono.runtime.ens.adapter import HEADERS_BYTES_MAX, Item, Parcel, Row
 from unisono.runtime.frames import UNREADABLE
@@ -44,7 +45,8 @@ def check_room_beside(attributes: dict[str, Scalar]) -> None:
 def to_item(topic: str, message: Any, control: bool) -> Item:
     """The item that carries this message on the topic's channel."""
     if isinstance(message, Payload):
-        return Item(topic, message.event.payload, message.publisher, message.request, False, _headers(message.event))
+        event = message.event
+        return Item(topic, event.payload, message.publisher, message.request, False, _headers(event), event.born_at)
     return Item(topic, _encoder.encode(message), control=control)
 
 
@@ -52,9 +54,9 @@ def to_parcels(topic: str, row: Payloads) -> list[Parcel]:
     """What carries a row of events."""
     publisher, events = row.publisher, row.events
     if type(events) is EventRow:
-        return [Row(topic, events.payloads, publisher, row.request)]
+        return [Row(topic, events.payloads, publisher, row.request, events.born_at)]
     return [
-        Item(topic, event.payload, publisher, request, False, _headers(event) if event.attributes else None)
+        Item(topic, event.payload, publisher, request, False, _headers(event), event.born_at)
         for request, event in enumerate(events, row.request)
     ]
 
@@ -67,7 +69,8 @@ def from_item(item: Item) -> Any:
         headers = item.headers
         address: Any = item.publisher  # an Address; a call for each item to say so would be dear
         attributes = _attributes.decode(headers[ATTRIBUTES]) if headers and ATTRIBUTES in headers else NO_ATTRIBUTES
-        event = Event(publisher_on(address, item.topic), item.request, item.topic, item.payload, attributes)
+        who, born = publisher_on(address, item.topic), Micros(item.born_us)
+        event = Event(who, item.request, item.topic, item.payload, attributes, born)
         return Payload(address, item.request, event)
     except UNREADABLE as error:
         raise PeerError(f"unreadable item on {item.topic}: {error}") from None

@@ -55,6 +55,7 @@ class Diary:
                 number=number or None,
                 publisher=event.publisher,
                 publisher_seq=event.sequence,
+                published_us=event.born_at or None,
                 delivered_us=now,
             )
         )

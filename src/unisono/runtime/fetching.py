@@ -11,6 +11,7 @@ from msgspec import Struct
 from unisono.archive.headers import GAP as GAP
 from unisono.model.event import Event
 from unisono.model.ids import Address
+from unisono.model.time import Micros
 from unisono.runtime.groups import Enlisted, ToGroups
 
 ATTRIBUTES = "unisono-attributes"
@@ -27,6 +28,7 @@ class Row(Struct, frozen=True, array_like=True):
     headers: dict[str, str]
     payload: bytes
     published_us: int = 0
+    """0: nobody said."""
 
 
 class Fetch(Struct, frozen=True, tag=True):
@@ -99,4 +101,4 @@ def to_event(row: Row) -> Event:
     """The event that a row keeps."""
     text = row.headers.get(ATTRIBUTES)
     attributes = msgspec.json.decode(text) if text is not None else {}
-    return Event(row.publisher, row.publisher_seq, row.topic, row.payload, attributes)
+    return Event(row.publisher, row.publisher_seq, row.topic, row.payload, attributes, Micros(row.published_us))

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.machine import Heard, Joined, Missed
-from unisono.model.event import Event, EventRow
+from unisono.model.event import Event, EventRow, Events
 from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import Payload, Payloads
-from unisono.runtime.dialect import from_item, publisher_on, to_item, to_parcels
+from unisono.runtime.dialect import NO_ATTRIBUTES, from_item, publisher_on, to_item, to_parcels
 from unisono.runtime.ens.adapter import (
     Ens,
     EnsNotice,
@@ -273,12 +274,18 @@ class Ground:
 
     def _hear(self, items: Sequence[Parcel]) -> None:
         filled: Sink | None = None
-        row: list[bytes] = []  # of one publisher on one topic, consecutive: handed over as one
+        row: list[bytes] = []  # of one publisher and moment on one topic, consecutive: handed over as one
         publisher = name = ""
-        end = 0  # the request behind the row
+        end = born = 0  # the request behind the row, and its moment
         topic: Topic | None = None
         for item in items:
-            if row and item.request == end and item.publisher == publisher and item.topic == name:
+            if (
+                row
+                and item.request == end
+                and item.born_us == born
+                and item.publisher == publisher
+                and item.topic == name
+            ):
                 if type(item) is Row:
                     row += item.payloads
                     end += len(item.payloads)
@@ -289,13 +296,14 @@ class Ground:
                     end += 1
                     continue
             if row and topic is not None:
-                filled = self._hand_over_row(topic, name, publisher, end, row) or filled
+                filled = self._hand_over_row(topic, name, publisher, end, row, born) or filled
                 row = []
             if item.topic != name:
                 name = item.topic
                 topic = self._names.topic_of(name)
             if topic is None:
                 continue
+            born = item.born_us
             if type(item) is Row:
                 publisher, row, end = item.publisher, [*item.payloads], item.request + len(item.payloads)
                 continue
@@ -305,7 +313,7 @@ class Ground:
             else:
                 filled = self._hand_over_one(topic, item) or filled
         if row and topic is not None:
-            filled = self._hand_over_row(topic, name, publisher, end, row) or filled
+            filled = self._hand_over_row(topic, name, publisher, end, row, born) or filled
         if filled is not None and filled.is_full and filled not in self._pausers:
             full = filled
             self.pause(full)
@@ -321,11 +329,15 @@ class Ground:
         if not self._pausers:
             self.ens.resume()
 
-    def _hand_over_row(self, topic: Topic, name: str, publisher: str, end: int, row: list[bytes]) -> Sink | None:
+    def _hand_over_row(
+        self, topic: Topic, name: str, publisher: str, end: int, row: list[bytes], born_us: int
+    ) -> Sink | None:
         """`end` is the request behind the row."""
         self.counters.heard += len(row)
-        first, who = end - len(row), publisher_on(publisher, name)
-        events = EventRow(who, first, name, tuple(row)) if len(row) > 1 else (Event(who, first, name, row[0]),)
+        first, who, born = end - len(row), publisher_on(publisher, name), Micros(born_us)
+        events: Events = EventRow(who, first, name, tuple(row), born)
+        if len(row) == 1:
+            events = (Event(who, first, name, row[0], NO_ATTRIBUTES, born),)
         return self._hand_over(topic, Payloads(Address(publisher), first, events), False)
 
     def _hand_over_one(self, topic: Topic, item: Item) -> Sink | None:

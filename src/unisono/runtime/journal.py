@@ -25,7 +25,7 @@ def publication(event: Event, now: Micros) -> Record:
         topic=event.topic,
         publisher=event.publisher,
         publisher_seq=event.sequence,
-        published_us=now,
+        published_us=event.born_at or now,
         note=msgspec.json.encode(event.attributes).decode() if event.attributes else None,
     )
 

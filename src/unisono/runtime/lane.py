@@ -7,6 +7,7 @@ from unisono.machine import Accepted, Refused, Unknown
 from unisono.model.event import Event, EventRow, Events, Scalar
 from unisono.model.grid import Cell, Grid
 from unisono.model.ids import Topic
+from unisono.model.time import Micros
 from unisono.runtime.dialect import NO_ATTRIBUTES
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ Asker: TypeAlias = "tuple[Lane, asyncio.Future[Outcome] | Publisher]"
 class Row:
     """Events on one topic in a row, and who wants to know what becomes of each."""
 
-    __slots__ = ("askers", "attributes", "first", "lane", "payloads")
+    __slots__ = ("askers", "attributes", "born_at", "first", "lane", "payloads")
 
-    def __init__(self, lane: Lane, first: int) -> None:
-        self.lane, self.first = lane, first
+    def __init__(self, lane: Lane, first: int, born_at: Micros) -> None:
+        self.lane, self.first, self.born_at = lane, first, born_at
         self.payloads: list[bytes] = []
         self.attributes: dict[int, dict[str, Scalar]] = {}  # by sequence, of those that have some
         self.askers: list[tuple[Asker, int]] = []
@@ -78,8 +79,8 @@ class Row:
     def events(self) -> Events:
         lane, attributes = self.lane, self.attributes
         if not attributes:
-            return EventRow(lane.publisher, self.first, lane.name, tuple(self.payloads))
+            return EventRow(lane.publisher, self.first, lane.name, tuple(self.payloads), self.born_at)
         return tuple(
-            Event(lane.publisher, sequence, lane.name, payload, attributes.get(sequence, NO_ATTRIBUTES))
+            Event(lane.publisher, sequence, lane.name, payload, attributes.get(sequence, NO_ATTRIBUTES), self.born_at)
             for sequence, payload in enumerate(self.payloads, self.first)
         )

@@ -28,6 +28,7 @@ from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Ask, Completed, Creates, Fate, Moved, Payload, Taken, Told, Wanted
 from unisono.runtime import edge
 from unisono.runtime.brokers import dial_node, make_ens, open_patiently
+from unisono.runtime.clock import Clock
 from unisono.runtime.connect import find_deployment
 from unisono.runtime.content import check_attributes
 from unisono.runtime.dialect import check_room_beside, publisher_on
@@ -87,6 +88,7 @@ class NamedPublisher:
         self._answers: dict[int, edge.Opened | edge.NotOpened] = {}
         # Only a complete timestamp of one home is sure to precede what another home numbers afterwards.
         self._waits = len(sequencers(deployment)) > 1
+        self._clock = Clock()
         self._asked = self._broadcast = self._confirmations = 0
         self._rejected: dict[tuple[str, int], str] = {}  # topic and request of payloads under way -> reason
         self._failure: Exception | None = None
@@ -195,8 +197,10 @@ class NamedPublisher:
     async def _send_payloads(self, rows: list[Row]) -> None:
         """Returns when the broker has taken or rejected them: a number without its payload would be a gap."""
         self._rejected.clear()
+        now = self._clock.now()
         for row in rows:
-            event = Event(publisher_on(self.address, row.topic), row.request, row.topic, row.payload, row.attributes)
+            who = publisher_on(self.address, row.topic)
+            event = Event(who, row.request, row.topic, row.payload, row.attributes, now)
             self._ground.broadcast(self._topics[row.topic], Payload(self.address, row.request, event), control=False)
         self._broadcast += len(rows)
         self._ground.end_turn()

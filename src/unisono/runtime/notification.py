@@ -67,6 +67,12 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
         return self._said.events[self.number - self._said.first] if self._said.events else None
 
     @property
+    def published_us(self) -> int | None:
+        """When its publisher handed it over, in microseconds by the publisher's clock; None if nobody says."""
+        event = self.event
+        return (event.born_at or None) if event is not None else None
+
+    @property
     def attributes(self) -> dict[str, Any]:
         event = self.event
         return dict(event.attributes) if event is not None else {}

@@ -74,6 +74,8 @@ class Outbox:
         """
         self.by_content, self._journals = by_content, session.journals
         self._grids = grids
+        self.is_dated = True
+        """Whether what is published says when that was."""
         self._session, self._host, self._address, self.window = session, host, address, window
         self._confirm_s, self._still_open = confirm_s, still_open
         self.payload_bytes_max = payload_bytes_max
@@ -157,10 +159,10 @@ class Outbox:
             check_room_beside(attributes)
         lane.sequence += 1
         lane.take_off(1, len(payload))
-        if self._journals:
-            event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES)
-            self._session.note_publish(event)
         row = self._row(lane, lane.sequence)
+        if self._journals:
+            event = Event(lane.publisher, lane.sequence, lane.name, payload, attributes or NO_ATTRIBUTES, row.born_at)
+            self._session.note_publish(event)
         row.ask(asker)
         row.payloads.append(payload)
         if attributes:
@@ -183,7 +185,7 @@ class Outbox:
         """What is published on the topic in this turn of the loop."""
         row = lane.row
         if row is None or (self._is_causal and row is not self._rows[-1]):
-            row = lane.row = Row(lane, first)
+            row = lane.row = Row(lane, first, self._session.now() if self.is_dated else Micros(0))
             if not self._rows:
                 asyncio.get_running_loop().call_soon(self._flush)
             self._rows.append(row)

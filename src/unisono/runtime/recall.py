@@ -132,4 +132,4 @@ def _row(number: int, topic: str, item: Item) -> Row:
     assert isinstance(message, Payload)
     event = message.event
     headers = {ATTRIBUTES: msgspec.json.encode(event.attributes).decode()} if event.attributes else {}
-    return Row(number, topic, number, event.publisher, event.sequence, headers, event.payload)
+    return Row(number, topic, number, event.publisher, event.sequence, headers, event.payload, event.born_at)

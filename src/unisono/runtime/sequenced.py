@@ -93,6 +93,10 @@ class SequencedSession(Session):
             grids=grids,
         )
 
+    def forget_moments(self) -> None:
+        """What it publishes was published before by somebody else, and nobody knows when."""
+        self._outbox.is_dated = False
+
     # life
 
     async def open(self) -> None:

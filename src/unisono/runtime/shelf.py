@@ -190,5 +190,5 @@ def _wire(event: ArchivedEvent) -> Row:
         event.publisher_seq,
         event.headers,
         event.payload,
-        event.published_us,
+        event.published_us or 0,
     )

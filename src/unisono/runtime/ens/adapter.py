@@ -47,6 +47,8 @@ class Item(Struct, frozen=True, gc=False):
     control: bool = False
     headers: dict[str, str] | None = None
     """The publisher's own headers; ours are not among them."""
+    born_us: int = 0
+    """When its publisher handed it over, by its publisher's clock; 0: not told."""
     position: int = 0
     """On arrival from a retaining broker: where in the stream it stands, a resume point for `subscribe`."""
 
@@ -56,7 +58,7 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Row(Struct, frozen=True, gc=False):
-    """Items of one publisher on one topic with consecutive requests and no headers, as one: most traffic is such rows.
+    """Items of one publisher on one topic, published together, without headers: as one. Most traffic is such rows.
 
     Whoever counts items counts those in it.
     """
@@ -66,6 +68,7 @@ class Row(Struct, frozen=True, gc=False):
     publisher: str
     request: int
     """Of the first."""
+    born_us: int = 0
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -90,9 +93,9 @@ def unpack(parcels: Iterable[Parcel]) -> list[Item]:
         if isinstance(parcel, Item):
             items.append(parcel)
         else:
-            topic, publisher = parcel.topic, parcel.publisher
+            topic, publisher, born = parcel.topic, parcel.publisher, parcel.born_us
             items += [
-                Item(topic, payload, publisher, request)
+                Item(topic, payload, publisher, request, born_us=born)
                 for request, payload in enumerate(parcel.payloads, parcel.request)
             ]
     return items

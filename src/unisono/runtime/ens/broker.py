@@ -12,10 +12,10 @@ import asyncio
 import hmac
 import ssl
 from collections import OrderedDict
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from unisono.errors import PeerError
 from unisono.runtime.ens.adapter import is_adopted
@@ -50,12 +50,13 @@ class Sorry(Struct, frozen=True, tag="sorry", array_like=True):
 
 
 class Group(Struct, frozen=True, tag="group", array_like=True):
-    """`count` items of one channel, encoded as a list of `(payload, publisher, request, headers)`."""
+    """`count` items of one channel and moment, encoded as a list of `(payload, publisher, request, headers)`."""
 
     topic: str
     control: bool
     count: int
     items: msgspec.Raw
+    born_us: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
 
 class Put(Struct, frozen=True, tag="put", array_like=True):

@@ -230,7 +230,8 @@ class EmbeddedEns:
             # The broker does not look into groups: what a bad publisher packed must not cost us the connection.
             self._listener.on_notice(Lost("a publisher sent what cannot be read", topic, control, group.count))
             return []
-        return [Item(topic, row[0], row[1], row[2], control, row[3]) for row in rows]
+        born = group.born_us
+        return [Item(topic, row[0], row[1], row[2], control, row[3], born) for row in rows]
 
     def _check_restored(self) -> None:
         if self._resent >= 0 and not self._reopening:
@@ -255,19 +256,19 @@ def _cut(items: list[Item]) -> list[list[Item]]:
 
 
 def _group(items: list[Item]) -> list[bytes]:
-    """One encoded group per channel."""
-    groups: dict[wire.Channel, list[tuple[bytes, str, int, dict[str, str] | None]]] = {}
+    """One encoded group per channel and moment of publication."""
+    groups: dict[tuple[str, bool, int], list[tuple[bytes, str, int, dict[str, str] | None]]] = {}
     for item in items:
         row = (item.payload, item.publisher, item.request, item.headers)
-        channel = (item.topic, item.control)
-        if channel in groups:
-            groups[channel].append(row)
+        key = (item.topic, item.control, item.born_us)
+        if key in groups:
+            groups[key].append(row)
         else:
-            groups[channel] = [row]
+            groups[key] = [row]
     encode = wire.encoder.encode
     return [
-        encode(wire.Group(topic, control, len(rows), msgspec.Raw(encode(rows))))
-        for (topic, control), rows in groups.items()
+        encode(wire.Group(topic, control, len(rows), msgspec.Raw(encode(rows)), born))
+        for (topic, control, born), rows in groups.items()
     ]
 
 

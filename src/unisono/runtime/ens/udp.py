@@ -13,11 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import chain, groupby, repeat
+from operator import attrgetter
 from secrets import token_hex
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from unisono.errors import MisuseError, TransportError
@@ -88,6 +90,14 @@ class Batch(Struct, frozen=True, array_like=True):
     topic: str
     control: bool
     items: list[tuple[bytes, str, int, dict[str, str] | None]]
+    moments: list[tuple[int, Annotated[int, Meta(ge=0, le=2**63 - 1)]]] = []
+    """When they were published: of so many items in a row, this moment."""
+
+    def unpack(self) -> list[Item]:
+        topic, control = self.topic, self.control
+        told = chain.from_iterable(repeat(born, count) for count, born in self.moments)
+        times = chain(told, repeat(0))
+        return [Item(topic, p, who, n, control, h, born) for (p, who, n, h), born in zip(self.items, times)]
 
 
 class Stream:
@@ -273,7 +283,8 @@ class UdpEns:
         topic = channel_number(name, control)
         number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
         rows = [(item.payload, item.publisher, item.request, item.headers) for item in items]
-        content = msgspec.msgpack.encode(Batch(self._node.publisher, number, name, control, rows))
+        moments = [(len(list(some)), born) for born, some in groupby(items, attrgetter("born_us"))]
+        content = msgspec.msgpack.encode(Batch(self._node.publisher, number, name, control, rows, moments))
         self._node.publish(topic, content)
         if (name, control) in self._channels:
             self._take(items)
@@ -385,7 +396,7 @@ class UdpEns:
                 self._tell_lost("a batch could not be repaired in time", topic)
             elif (batch := stream.held.pop(number, None)) is not None:
                 if (batch.topic, batch.control) in self._channels:
-                    self._take([Item(batch.topic, p, who, n, batch.control, h) for p, who, n, h in batch.items])
+                    self._take(batch.unpack())
             else:
                 break
             stream.done = number
@@ -420,7 +431,7 @@ class UdpEns:
                 batch = stream.held[number]
                 if (batch.topic, batch.control) in self._channels:
                     self._tell_lost(f"a publisher {why}", key[1])
-                    self._take([Item(batch.topic, p, who, n, batch.control, h) for p, who, n, h in batch.items])
+                    self._take(batch.unpack())
             if why != "said goodbye":
                 self._tell_lost(f"a publisher {why}", key[1])
         if source is not None:
