@@ -19,6 +19,7 @@ patience have noticed nothing: that mutant survives.
 """
 
 import argparse
+import compileall
 import os
 import re
 import shutil
@@ -122,7 +123,8 @@ def run(mutant: Mutant) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch)
         for part in ("src", "tests", "examples", "pyproject.toml"):
-            source, skip = ROOT / part, shutil.ignore_patterns("__pycache__", "*.egg-info")
+            # What Python has compiled goes along: it is found to be old where the mutant is, and only there.
+            source, skip = ROOT / part, shutil.ignore_patterns("*.egg-info")
             shutil.copytree(source, copy / part, ignore=skip) if source.is_dir() else shutil.copy(source, copy / part)
         for edit in mutant.all_edits():
             path = copy / edit.file
@@ -131,7 +133,7 @@ def run(mutant: Mutant) -> tuple[bool, str]:
 
 
 def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src")}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", ""]
     started = time.monotonic()
     try:
@@ -170,6 +172,8 @@ def main() -> int:
         started = time.monotonic()
         return name, *run(chosen[name]), time.monotonic() - started
 
+    for part in ("src", "tests"):
+        compileall.compile_dir(ROOT / part, quiet=2)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for name, dead, line, seconds in pool.map(plant, left):
             ledger.add(name, dead, seconds, "" if dead else line)
