@@ -51,9 +51,8 @@ class DelayProxy:
         """From now on what those who dial send (`requests`), or what they are sent, waits here until it is let go."""
         self.holds_requests, self.holds_answers = requests, answers
         for side in list(self.sides):
-            side.move()
             if side.other is not None:
-                side.other.move()  # it may be gone, and its last bytes still be here
+                side.other.move()  # who may be gone, and its last bytes still be here
 
 
 class _Side(asyncio.Protocol):

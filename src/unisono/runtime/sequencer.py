@@ -16,7 +16,7 @@ from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.journal import Record
 from unisono.protocols.sequencer.inputs import Inherited
-from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps
+from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps, Void
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.bundle import Bundle
@@ -177,14 +177,18 @@ class SequencerRole:
 
     def _note_numbers(self, topic: Topic, message: Any) -> None:
         assert self._journal is not None
+        name = self.name_of(topic)
         match message:
             case Stamps(runs=runs):
                 pass
             case Pieces(pieces=pieces):
                 runs = tuple(piece.run for piece in pieces if piece.missing is not None)
+            case Void(first=first, count=count):
+                for number in range(first, first + count):
+                    self._journal.note(Record("void", self._clock.now(), self.me, topic=name, number=number))
+                return
             case _:
                 return
-        name = self.name_of(topic)
         for run in runs:
             publisher = publisher_on(run.publisher, name or str(topic))
             for i in range(run.count):

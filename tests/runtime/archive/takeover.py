@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tests.runtime.crash.harness import TOPICS, Plan, Run
+from tests.runtime.crash.harness import NODE, TOPICS, Plan, Run
 from tests.runtime.crash.verdicts import judge
 from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import BrokerSpec, Deployment, LogSpec, NodeSpec, TopicSpec, dump_deployment
@@ -112,11 +112,10 @@ class Takeovers(Run):
             log=LogSpec(patience_s=SILENCE_S),
         )
 
-    def start_node(self, name: str, *options: str, as_file: Path | None = None) -> subprocess.Popen[bytes]:
+    def start_node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         node, _, standby = name.partition("-")
         more = ("--standby",) if standby else ()
-        command = ("-m", "tests.runtime.crash.prepared", "node", str(self.file), node, "--journal", "all", "--verbose")
-        return self.start(name, *command, *more)
+        return self.start(name, *NODE, str(self.file), node, "--journal", "all", "--verbose", *more)
 
     def _has_published(self, number: int) -> bool:
         return any(record.kind == "publish" for record in self.journals.of(self.process(f"publisher-{number}")))

@@ -1,75 +1,187 @@
 """The crash campaign: many runs with faults drawn from the menu, kept by the sources they ran on.
 
-    python -m tests.runtime.crash.campaign [--seeds 0..199] [--jobs 2] [--faults NAME,NAME --broker KIND] [--again]
+    python -m tests.runtime.crash.campaign [--seeds 0..199] [--jobs 2] [--without NAME,NAME] [--again]
+    python -m tests.runtime.crash.campaign --faults NAME,NAME --broker KIND [--seeds 0..9]
+    python -m tests.runtime.crash.campaign --summary
 
 A run that passed on these very sources is not played again (`tests.ledger`, campaign `crash`), so what was stopped goes
 on where it was. The directory of a run that failed is kept below `out/crash`, and the command that plays it again is
-printed. Each run is a process of its own, with a bound.
+printed. Each run is a process of its own, with a bound. The summary is a page about what is known of these sources.
 """
 
 import argparse
 import asyncio
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import contextmanager
+from typing import get_args
 
 import msgspec
+from msgspec import Struct
 
-from tests.ledger import ROOT, Ledger
+from tests.ledger import ROOT, Ledger, commit, sources
 from tests.runtime.crash.harness import BOUND_S, Plan, Run
-from tests.runtime.crash.menu import MENU, drawn_plan, plan_of, play
+from tests.runtime.crash.menu import MENU, Broker, drawn_plan, plan_of, play
 
 BELOW = ROOT / "out" / "crash"
+SLOW_S = 30.0
+"""A run that takes longer says what took so long."""
+COUNTED = ("publish", "deliver", "gap", "stalled")
 
 
-def planned(seed: int, faults: str, broker: str) -> Plan:
-    """The drawn plan, or one with these faults."""
-    if not faults:
-        return drawn_plan(seed)
-    names = faults.split(",")
-    return plan_of(seed, names, msgspec.convert(broker or MENU[names[0]].brokers[0], str))  # type: ignore[arg-type]
+class Told(Struct):
+    """What a run tells in the end."""
+
+    story: list[str] = []
+    problems: list[str] = []
+    counts: dict[str, int] = {}
+    phases: dict[str, float] = {}
+    """When each began, in seconds."""
 
 
-def title(seed: int, faults: str, broker: str) -> str:
-    return "-".join(word for word in (faults.replace(",", "-"), broker, f"seed-{seed}") if word)
+class Choice(Struct, frozen=True):
+    """A seed, and faults that were named instead of drawn."""
+
+    seed: int
+    faults: str = ""
+    broker: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join(word for word in (self.faults.replace(",", "-"), self.broker, f"seed-{self.seed}") if word)
+
+    @property
+    def options(self) -> list[str]:
+        return ["--faults", self.faults, *(["--broker", self.broker] if self.broker else [])] if self.faults else []
+
+    def plan(self) -> Plan:
+        if not self.faults:
+            return drawn_plan(self.seed)
+        names = self.faults.split(",")
+        broker: Broker = msgspec.convert(self.broker or MENU[names[0]].brokers[0], Broker)
+        return plan_of(self.seed, names, broker)
 
 
-def play_here(plan: Plan, directory: Path) -> int:
+running: dict[Choice, subprocess.Popen[bytes]] = {}
+
+
+def play_here(choice: Choice) -> int:
     """One run in this process; says what happened as one line of JSON."""
-    run = Run(directory, plan)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes of a run end with it
+    run = Run(BELOW / choice.name, choice.plan())
     problems = asyncio.run(play(run))
-    print(msgspec.json.encode({"story": run.story, "problems": problems}).decode())
+    counts = Counter(record.kind for record in run.journals.records() if record.kind in COUNTED)
+    first = run.began["start"]
+    phases = {phase: round(at - first, 1) for phase, at in run.began.items()}
+    print(msgspec.json.encode(Told(run.story, problems, {**counts}, phases)).decode())
     return 1 if problems else 0
 
 
-def play_there(seed: int, options: argparse.Namespace) -> tuple[int, list[str], list[str], float]:
-    """One run in a process of its own: its story, its problems, how long it took."""
-    directory = BELOW / title(seed, options.faults, options.broker)
+def play_there(choice: Choice) -> tuple[Told, float]:
+    """One run in a process of its own, and how long it took."""
+    directory, began = BELOW / choice.name, time.monotonic()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    began = time.monotonic()
-    command = [sys.executable, "-m", "tests.runtime.crash.campaign", "--one", str(seed), "--faults", options.faults]
+    command = [sys.executable, "-m", "tests.runtime.crash.campaign", "--one", str(choice.seed), *choice.options]
     with (directory / "run.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--broker", options.broker], stdout=subprocess.PIPE, stderr=log, cwd=ROOT, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, start_new_session=True)
+        running[choice] = process
         try:
-            output, _ = process.communicate(timeout=2 * BOUND_S)
-            told = msgspec.json.decode(output, type=dict[str, list[str]])
+            told = msgspec.json.decode(process.communicate(timeout=2 * BOUND_S)[0], type=Told)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+            process.terminate()
             process.communicate()
-            told = {"story": [], "problems": ["hang: the run itself does not end"]}
+            told = Told(problems=["hang: the run itself does not end"])
         except msgspec.DecodeError:
-            told = {"story": [], "problems": [f"the run broke: {(directory / 'run.log').read_text()[-500:]}"]}
-    if not told["problems"]:
+            told = Told(problems=[f"the run broke: {(directory / 'run.log').read_text()[-500:]}"])
+        finally:
+            del running[choice]
+    if not told.problems:
         shutil.rmtree(directory)
-    return seed, told["story"], told["problems"], time.monotonic() - began
+    return told, time.monotonic() - began
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One campaign at a time; who ends it ends the runs under way, which whoever goes on plays again."""
+
+    def give_up(*_: object) -> None:
+        for process in list(running.values()):
+            process.terminate()
+            process.wait()
+        os._exit(1)
+
+    BELOW.mkdir(parents=True, exist_ok=True)
+    with (BELOW / "LOCK").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another campaign runs below {BELOW}") from None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, give_up)
+        yield
+
+
+def campaign(choices: list[Choice], jobs: int, again: bool) -> int:
+    """Plays what has not passed yet; returns how many failed."""
+    ledger, failed = Ledger("crash"), 0
+    left = [choice for choice in choices if again or not ledger.has_passed(choice.name)]
+    with alone(), ThreadPoolExecutor(jobs) as pool:
+        for done, (choice, future) in enumerate([(each, pool.submit(play_there, each)) for each in left], 1):
+            (told, seconds), plan = future.result(), choice.plan()
+            counts = ", ".join(f"{told.counts.get(kind, 0)} {kind}" for kind in COUNTED)
+            ledger.add(
+                choice.name, not told.problems, seconds, "; ".join([plan.broker, counts, *told.story, *told.problems])
+            )
+            print(f"{done}/{len(left)} {choice.name} {plan.broker} {', '.join(plan.faults)}: {seconds:.0f} s, {counts}")
+            if told.problems:
+                failed += 1
+                replay = " ".join([*choice.options, "--seeds", str(choice.seed), "--again"])
+                print(*told.problems, f"python -m tests.runtime.crash.campaign {replay}", sep="\n    ")
+            if seconds > SLOW_S or told.problems:
+                print("    ", *told.story, *(f"{at:.0f} s {phase}" for phase, at in told.phases.items()), sep="; ")
+            sys.stdout.flush()
+    print(f"{failed} of {len(left)} runs failed, {len(choices) - len(left)} had passed before")
+    return failed
+
+
+def summary() -> str:
+    """What drawn runs have shown on these sources, as a page."""
+    entries = {name: entry for name, entry in Ledger("crash").entries.items() if name.startswith("seed-")}
+    plans = {name: drawn_plan(int(name.removeprefix("seed-"))) for name in entries}
+    spent = sum(entry.seconds for entry in entries.values())
+    failed = [name for name, entry in entries.items() if not entry.passed]
+    counts = Counter[str]()
+    for entry in entries.values():
+        for part in entry.note.split("; ")[1].split(", ") if entry.note.count("; ") else []:
+            number, _, kind = part.partition(" ")
+            counts[kind] += int(number) if number.isdecimal() else 0
+    rows = [
+        f"| `{fault}` | {len(names)} | {len([name for name in names if name in failed])} |"
+        for fault in MENU
+        if (names := [name for name, plan in plans.items() if fault in plan.faults])
+    ]
+    brokers = ", ".join(f"{sum(p.broker == b for p in plans.values())} on {b}" for b in get_args(Broker))
+    return "\n".join(
+        [
+            "# The crash campaign",
+            "",
+            f"Commit {commit()}, sources {sources()}: {len(entries)} runs ({brokers}), {len(failed)} failed.",
+            f"Together {spent / 3600:.1f} hours, {', '.join(f'{counts[kind]} {kind}' for kind in COUNTED)}.",
+            "",
+            "| fault | runs | failed |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )
 
 
 def main() -> int:
@@ -78,33 +190,21 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--faults", default="", help="these from the menu instead of drawn ones, with commas")
     parser.add_argument("--broker", default="", help="nats, jetstream or cluster, with --faults")
+    parser.add_argument("--without", default="", help="leave out the seeds that draw one of these, with commas")
     parser.add_argument("--again", action="store_true", help="also what has passed on these very sources")
-    parser.add_argument("--one", type=int, help="only this one, in this process")
+    parser.add_argument("--summary", action="store_true", help="print what is known about these sources")
+    parser.add_argument("--one", type=int, help="only this seed, in this process")
     options = parser.parse_args()
     if options.one is not None:
-        chosen = (options.one, options.faults, options.broker)
-        return play_here(planned(*chosen), BELOW / title(*chosen))
+        return play_here(Choice(options.one, options.faults, options.broker))
+    if options.summary:
+        print(summary())
+        return 0
     first, _, last = options.seeds.partition("..")
-    seeds, ledger = range(int(first), int(last or first) + 1), Ledger("crash")
-    names = {seed: title(seed, options.faults, options.broker) for seed in seeds}
-    left = [seed for seed in seeds if options.again or not ledger.has_passed(names[seed])]
-    failed, played = 0, Counter[str]()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for done, future in enumerate([pool.submit(play_there, seed, options) for seed in left], 1):
-            seed, story, problems, seconds = future.result()
-            plan = planned(seed, options.faults, options.broker)
-            played.update(plan.faults)
-            ledger.add(names[seed], not problems, seconds, "; ".join([plan.broker, *story, *problems]))
-            print(f"{done}/{len(left)} seed {seed} {plan.broker} {', '.join(plan.faults)}: {seconds:.0f} s", flush=True)
-            for problem in problems:
-                print(f"    {problem}", flush=True)
-            if problems:
-                failed += 1
-                again = f"--faults {options.faults} --broker {options.broker} " if options.faults else ""
-                print(f"    again: python -m tests.runtime.crash.campaign {again}--seeds {seed} --again", flush=True)
-    print(", ".join(f"{fault} {count}" for fault, count in played.most_common()))
-    print(f"{failed} of {len(left)} runs failed, {len(seeds) - len(left)} had passed before")
-    return 1 if failed else 0
+    choices = [Choice(seed, options.faults, options.broker) for seed in range(int(first), int(last or first) + 1)]
+    left_out = options.without.split(",")
+    choices = [choice for choice in choices if not any(fault in left_out for fault in choice.plan().faults)]
+    return 1 if campaign(choices, options.jobs, options.again) else 0
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ async def full_disk(run: Run, dice: Random) -> None:
         with filler.open("wb", buffering=0) as file:
             _fill(file.fileno())
             os.truncate(filler, max(0, filler.stat().st_size - dice.randrange(1, 1 << 14)))
-            await _ends_with_2(run, name)
+            await run.refuses(name, "No space left on device")
             await asyncio.sleep(away)
         filler.unlink()
         run.start_node(name)
@@ -56,17 +56,11 @@ async def failing_sync(run: Run, dice: Random) -> None:
         calls = "fdatasync,fsync"
         how = ("-e", f"trace={calls}", "-e", f"inject={calls}:error=EIO")
         tracer = subprocess.Popen(["strace", "-f", "-qq", "-o", os.devnull, *how, "-p", str(run.processes[name].pid)])
-        await _ends_with_2(run, name)
+        await run.refuses(name, "Input/output error")
         await run.until_ended(tracer)
         await asyncio.sleep(away)
         run.start_node(name)
         await run.until_up(name)
-
-
-async def _ends_with_2(run: Run, name: str) -> None:
-    code = await run.until_ended(run.processes[name])
-    if code != 2:
-        run.problems.append(f"{name} ended with {code} and not 2: {run.said(name)[-300:]}")
 
 
 async def rolled_back_data(run: Run, dice: Random) -> None:
@@ -116,9 +110,7 @@ async def foreign_data(run: Run, dice: Random) -> None:
         _clear(mine)
         shutil.copytree(run.data(other), mine, dirs_exist_ok=True)
         run.start_node(name)
-        if await run.until_up(name):
-            run.problems.append(f"{name} serves with the data of {other}")
-            run.kill(name)
+        await run.refuses(name, "belongs to")
         _replace(mine, own)
         run.start_node(name)
         await run.until_up(name)

@@ -9,31 +9,51 @@ When everything is quiet, all journals become one, and the judges read it (`verd
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import SystemRandom
 from typing import Literal
 
 from msgspec import Struct, structs
 
 import unisono
+from tests.runtime.crash.broker import DEPLOYMENT, make_stream, read_back
 from tests.runtime.crash.disks import Disks
 from tests.runtime.crash.journals import Journals
 from tests.runtime.crash.network import Network
 from tests.runtime.crash.prepared import LEASE_VARIABLE
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, TopicSpec, dump_deployment
+from unisono.model.journal import Record
 from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 TOPICS = ("trades", "quotes")
 NODES = ("hub", "east", "west")
+NODE = ("-m", "tests.runtime.crash.prepared", "node")
 BOUND_S = 100.0
 """How long a run may take beside its pauses, on a machine that has other things to do. Who takes longer hangs."""
 AWAY_S = (0.2, 2.0)
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+
+
+def settled_ports(count: int) -> list[int]:
+    """Free ports that nobody is given who asks for any: a node that is away finds its own again."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        port = SystemRandom().randrange(12_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found[port] = None
+    return list(found)
 
 
 class Plan(Struct, frozen=True):
@@ -43,6 +63,8 @@ class Plan(Struct, frozen=True):
     faults: tuple[str, ...] = ()
     """Names from the menu."""
     broker: Literal["nats", "jetstream", "cluster"] = "nats"
+    own_streams: bool = False
+    """JetStream: the topics have streams that the user made, so that control has streams of its own."""
     interval_us: int = 10_000
     """Between two events of a publisher."""
     away_s: tuple[float, float] = AWAY_S
@@ -59,6 +81,8 @@ class Run:
         self.story: list[str] = []
         self.problems: list[str] = []
         self.phase = "start"
+        self.began = {"start": time.monotonic()}
+        """Its phases, and when."""
         self.journals = Journals(directory)
         self.network = Network()
         self.disks = Disks()
@@ -79,17 +103,26 @@ class Run:
 
     # life
 
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self.began[phase] = time.monotonic()
+
     async def begin(self, publishers: int = 2) -> None:
         """Returns when everything runs."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if "full-disk" in self.plan.faults:
             for name in NODES:
                 self.disks.mount(self.data(name))
+        for server in self.servers:
+            server.port, server.cluster_port = settled_ports(2)
         if self.cluster is not None:
             await self.cluster.start()
         else:
             await self.servers[0].start()
-        self._ports.update(zip(NODES, free_ports(len(NODES))))
+        if self.plan.own_streams:
+            for topic in TOPICS:
+                await make_stream(self.servers[0].url, topic)
+        self._ports.update(zip(NODES, settled_ports(len(NODES))))
         await self.write_files()
         for name in NODES:
             self.start_node(name)
@@ -98,15 +131,15 @@ class Run:
 
     async def finish(self) -> None:
         """The publishers end, everybody is told everything, and what still runs stops when it is asked to."""
-        self.phase = "the publishers drain"
+        self.enter("publishers drain")
         clients = [name for name in self.processes if name.startswith(("publisher", "churner"))]
         await asyncio.gather(*(self.end(name) for name in clients))
-        self.phase = "subscribers are told what is left"
+        self.enter("subscribers are told the rest")
         await self.quiet()
 
     async def end_all(self) -> None:
         """Asks who is left to stop; nobody may refuse."""
-        self.phase = "everybody stops"
+        self.enter("everybody stops")
         await asyncio.gather(*(self.end(name) for name in self.processes if name.startswith("subscriber")))
         await asyncio.gather(*(self.end(name) for name in self.nodes))
 
@@ -161,7 +194,7 @@ class Run:
         ]
         return Deployment(
             1,
-            "crash",
+            DEPLOYMENT,
             regions=tuple(Region(name) for name in regions) if self.cluster is not None else (),
             round_trip_ms={"near far": 40.0} if self.cluster is not None else {},
             nodes=tuple(nodes),
@@ -189,7 +222,7 @@ class Run:
 
     async def add_node(self, name: str) -> None:
         """A new node appears in everybody's file; who runs knows it after a restart."""
-        (self._ports[name],) = free_ports(1)
+        (self._ports[name],) = settled_ports(1)
         self.nodes.append(name)
         await self.write_files()
 
@@ -250,11 +283,8 @@ class Run:
         new.write_text(f"{wrong_s:+d}\n")
         new.replace(stamp)
 
-    def start_node(self, name: str, *options: str, as_file: Path | None = None) -> subprocess.Popen[bytes]:
-        file = str(as_file or self.path(name))
-        return self.start(
-            name, "-m", "tests.runtime.crash.prepared", "node", file, name, "--journal", "all", "--verbose", *options
-        )
+    def start_node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        return self.start(name, *NODE, str(self.path(name)), name, "--journal", "all", "--verbose", *options)
 
     async def until_up(self, name: str) -> bool:
         """Whether a node that was started serves; False when it has ended instead."""
@@ -310,6 +340,13 @@ class Run:
         if code:
             self.problems.append(f"{name} ended with {code}: {self.said(name)[-300:]}")
 
+    async def refuses(self, name: str, why: str) -> None:
+        """A node has to end by itself, with status 2 and a line that says why."""
+        code = await self.until_ended(self.processes[name])
+        said = self.said(name)
+        if code != 2 or why not in said:
+            self.problems.append(f"{name} ended with {code}, and not with 2 and {why!r}: {said[-300:]}")
+
     async def until_ended(self, process: subprocess.Popen[bytes]) -> int:
         while process.poll() is None:
             await asyncio.sleep(0.02)
@@ -323,6 +360,12 @@ class Run:
                 process.send_signal(signal.SIGUSR1)
 
     # the end
+
+    async def read_back(self) -> list[Record]:
+        """What the broker keeps of the topics of which it has lost nothing."""
+        if self.plan.broker != "jetstream":
+            return []
+        return await read_back(self.servers[0].url, [topic for topic in TOPICS if topic not in self.emptied])
 
     async def quiet(self) -> None:
         """Waits until the subscribers that live have been told of every number issued.

@@ -12,7 +12,6 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from tests.runtime.crash import broker_faults, data_faults, network_faults, process_faults
-from tests.runtime.crash.broker import read_back
 from tests.runtime.crash.harness import AWAY_S, BOUND_S, Plan, Run
 from tests.runtime.crash.verdicts import judge, silent_errors
 from unisono.errors import UnisonoError
@@ -79,7 +78,8 @@ def drawn_plan(seed: int) -> Plan:
 
 def plan_of(seed: int, faults: list[str], broker: Broker, away_s: tuple[float, float] = AWAY_S) -> Plan:
     lease_s = LEASE_S if "pause-past-lease" in faults else None
-    return Plan(seed, tuple(faults), broker, away_s=away_s, lease_s=lease_s)
+    own_streams = "stream-full" in faults and seed % 2 == 0
+    return Plan(seed, tuple(faults), broker, own_streams, away_s=away_s, lease_s=lease_s)
 
 
 async def play(run: Run) -> list[str]:
@@ -88,11 +88,11 @@ async def play(run: Run) -> list[str]:
     try:
         async with asyncio.timeout(BOUND_S):
             await run.begin()
-            run.phase = "faults"
+            run.enter("faults")
             await asyncio.gather(*(_play_one(run, place) for place in range(len(run.plan.faults))))
             await run.finish()
-            run.phase = "what is kept is read"
-            kept = await read_back(run)
+            run.enter("what is kept is read")
+            kept = await run.read_back()
             run.problems += judge(run, kept)
             await run.end_all()
     except TimeoutError:

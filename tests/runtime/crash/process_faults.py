@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from random import Random
 
-from tests.runtime.crash.harness import FAKETIME, NODES, Run
+from tests.runtime.crash.harness import FAKETIME, NODE, NODES, Run
 
 CLIENTS = ("publisher-1", "publisher-2", "subscriber-1", "subscriber-2")
 HOUR_S = 3600
@@ -94,16 +94,13 @@ async def double_start(run: Run, dice: Random) -> None:
     async with run.hold(name):
         run.story.append(f"{name} is started twice{' at another port' if other_port else ''}")
         await run.until_up(name)
-        first, file = run.processes[name], run.path(name)
+        file, again = run.path(name), f"{name}-again"
         if other_port:
-            file = run.directory / f"{name}-again.toml"
+            file = run.path(again)
             file.write_text(_with_any_port(run.path(name), run.port(name)))
-        second = run.start_node(name, as_file=file)
-        run.processes[name], run.processes[f"{name}-again"] = first, second
-        code = await run.until_ended(second)
-        if code != 2:
-            run.problems.append(f"{name}, started a second time, ended with {code}")
-        if first.poll() is not None:
+        run.start(again, *NODE, str(file), name)
+        await run.refuses(again, "is in use by process")
+        if run.processes[name].poll() is not None:
             run.problems.append(f"{name} has ended because it was started a second time")
             run.start_node(name)
 

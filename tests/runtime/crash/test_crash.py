@@ -21,8 +21,8 @@ def check(run: Run) -> None:
     [
         ("nats", ["kill-node", "kill-publisher", "pause-node", "cut-one-way"]),
         ("jetstream", ["kill-broker", "kill-subscriber", "clock-step"]),
-        ("jetstream", ["full-disk", "failing-sync", "broken-connections"]),
-        ("cluster", ["broker-route-cut", "delay", "churn"]),
+        ("jetstream", ["full-disk", "failing-sync", "stream-full", "large-payload"]),
+        ("cluster", ["broker-route-cut", "delay", "churn", "broken-connections"]),
     ],
 )
 def test_several_faults_at_once_reorder_nothing_and_lose_nothing_silently(

@@ -39,8 +39,11 @@ async def publish(deployment: str, journal: str, interval_us: int, topics: list[
         def send(data: object) -> None:
             # A home that is away fills the window of its topic; the other goes on.
             nonlocal turn
-            publishers[turn % len(publishers)].try_send(data)
             turn += 1
+            try:
+                publishers[turn % len(publishers)].try_send(data)
+            except unisono.MisuseError as error:
+                print(f"refused: {error}", file=sys.stderr)
 
         asyncio.get_running_loop().add_reader(sys.stdin, lambda: _send_large(send))
         print("ready", flush=True)

@@ -182,23 +182,25 @@ def test_what_a_proxy_holds_waits_for_it_to_let_go_and_the_other_way_goes_on(way
             writer.write(b"hello")
             while data := await reader.read(100):
                 heard.put_nowait(data)
-                writer.write(data)
             writer.close()
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        proxy = await through(server.sockets[0].getsockname()[1])
+        proxy = DelayProxy(Micros(0))
+        await proxy.start(("127.0.0.1", server.sockets[0].getsockname()[1]))
         proxy.hold(requests=way == "requests", answers=way == "answers")
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"one")
-        if way == "answers":
-            assert await heard.get() == b"one"
-        else:
-            assert await reader.readexactly(5) == b"hello"
-        writer.write_eof()
+        goes_on, waits = [(heard.get(), b"one"), (reader.readexactly(5), b"hello")][:: 1 if way == "answers" else -1]
+        assert await goes_on[0] == goes_on[1]
+        while not any(side.waiting_bytes for side in proxy.sides):
+            await asyncio.sleep(0)
+        for _ in range(3):  # it is due by now
+            await asyncio.sleep(0)
+        assert sum(side.waiting_bytes for side in proxy.sides) == len(waits[1])
         proxy.hold(requests=False, answers=False)
-        assert await reader.read() == (b"helloone" if way == "answers" else b"one")
+        assert await waits[0] == waits[1]
         writer.close()
         await proxy.stop()
         server.close()
 
-    run(main())
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S / 3))
