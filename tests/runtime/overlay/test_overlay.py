@@ -246,3 +246,23 @@ def test_brokers_count_what_order_costs() -> None:
             assert counters["false_positives"] == 0
 
     asyncio.run(run())
+
+
+def test_a_broker_keeps_nothing_of_streams_that_closed_and_of_sessions_that_went_without_a_word() -> None:
+    async def run() -> None:
+        deployment = chain(2)
+        async with running(deployment) as nodes, unisono.connect(url(deployment, "b0")) as stays:
+            overlay = nodes["b0"].overlay
+            assert overlay is not None
+            async with stays.subscribe("t", where="x > 1"):
+                assert (overlay.counters.clients, overlay.broker.subscriptions) == (1, 1)
+            await until(lambda: (overlay.counters.clients, overlay.broker.subscriptions) == (0, 0))
+            async with unisono.connect(url(deployment, "b0")) as goes:
+                stream = await goes.subscribe("t").__aenter__()
+                await goes.publish("t", {"x": 1})
+                assert await anext(stream)
+                await goes.links.close()
+                await until(lambda: (overlay.counters.clients, overlay.broker.subscriptions) == (0, 0))
+                await until(lambda: not overlay.broker._tables.ads)
+
+    asyncio.run(run())
