@@ -117,7 +117,7 @@ def play(text: bytes, folder: Path | None, seed: int) -> Run:
         return Run(seed, 0, [Verdict("invariant", holds=False, violations=1, witness=str(error))])
     if folder is not None:
         write_jsonl(folder / f"{_file_name(scenario.name)}-{seed}.jsonl", journal.header, journal.records)
-    return Run(seed, _deliveries(journal), judge(journal, scenario.promises))
+    return Run(seed, _deliveries(journal), judge(journal, scenario.promised))
 
 
 def summary(runs: list[Run]) -> list[dict[str, Any]]:

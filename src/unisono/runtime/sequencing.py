@@ -4,7 +4,7 @@ from msgspec import structs
 
 from unisono.model.deployment import Deployment
 from unisono.model.time import SECOND, Micros
-from unisono.protocols.sequencer.config import SequencerConfig, local, planet, region
+from unisono.protocols.sequencer.config import SequencerConfig, local, ordered, planet, region
 
 CLIENT_LEASE_US = Micros(600 * SECOND)
 """How long a node remembers a client that stays away. One number for all: subscribers count on it (decision 16), and a
@@ -16,11 +16,5 @@ def sequencer_config(deployment: Deployment) -> SequencerConfig:
     longest_ms = max(deployment.round_trip_ms.values(), default=0.0)
     preset = local() if longest_ms < 5 else region() if longest_ms < 150 else planet()
     how = deployment.sequencing
-    return structs.replace(
-        preset,
-        early=how.early,
-        encoding=how.encoding,
-        sgmin=2 if how.order == "pairwise" else 1,
-        causal=how.order == "causal",
-        subscriber_lease_us=CLIENT_LEASE_US,
-    )
+    config = structs.replace(preset, early=how.early, encoding=how.encoding, subscriber_lease_us=CLIENT_LEASE_US)
+    return ordered(config, how.order)

@@ -2,7 +2,7 @@
 
     about = "two topics, events overtake each other"
     protocol = "fifo"                       # the stage that builds it: unisono/sim/stages/<protocol>.py
-    promises = ["fifo", "exactly-once"]     # judges (unisono.audit) the run must satisfy
+    promises = ["fifo", "exactly-once"]     # judges (unisono.audit) the run must satisfy; an order adds its own
     deployment = "five-sites.toml"          # a file beside this one, or a [deployment] table
     [workload]                              # random subscriptions and publications
     [[script]]                              # exact operations at exact times
@@ -35,6 +35,8 @@ from unisono.sim.workloads import Workload, WorkloadSpec
 from unisono.sim.world import World
 
 BUILT_IN = Path(__file__).parent / "scenarios"
+BY_ORDER: dict[str, tuple[str, ...]] = {"pairwise": (), "global": ("acyclic",), "causal": ("acyclic", "causal")}
+"""What `sequencing.order` of the deployment promises more under the sequencer (decision 4)."""
 OF_A_DEPLOYMENT = ("pairwise-order", "exactly-once", "complete")
 """What is promised when a deployment is played without a scenario around it."""
 
@@ -66,6 +68,12 @@ class Scenario(Spec, frozen=True):
     """With the promise "deadline": what nobody may wait longer for, from the moment a subscriber knows of an event."""
     trace: bool = False
     """Journal every message, too."""
+
+    @property
+    def promised(self) -> tuple[str, ...]:
+        """`promises`, and with the sequencer what the deployment's order adds to them."""
+        more = BY_ORDER[self.deployment.sequencing.order] if self.protocol == "sequencer" and self.promises else ()
+        return tuple(dict.fromkeys([*self.promises, *more]))
 
     @property
     def topics(self) -> list[str]:
@@ -156,7 +164,7 @@ def play(scenario: Scenario, seed: int) -> Journal:
     last = max([scenario.workload.begin + scenario.workload.duration, *(operation.at for operation in scenario.script)])
     world.run(until=last + scenario.settle)
     world.note("end")
-    return Journal(Header(promises=scenario.promises, scenario=scenario.name, seed=seed), world.records)
+    return Journal(Header(promises=scenario.promised, scenario=scenario.name, seed=seed), world.records)
 
 
 def stage(scenario: Scenario, seed: int) -> World:

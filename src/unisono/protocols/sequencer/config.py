@@ -78,6 +78,11 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
             raise MisuseError(f"a window of {self.window}, and homes take {self.requests_max} requests at once")
 
 
+def ordered(config: SequencerConfig, order: Literal["pairwise", "global", "causal"]) -> SequencerConfig:
+    """What `sequencing.order` of a deployment asks for (decision 4)."""
+    return replace(config, sgmin=2 if order == "pairwise" else 1, causal=order == "causal")
+
+
 def local() -> SequencerConfig:
     """One machine or one rack: round trips under a millisecond. Sooner to ask, not to give up."""
     return replace(

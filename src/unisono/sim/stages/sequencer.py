@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unisono.errors import MisuseError
 from unisono.machine import Broadcast, Effect
@@ -19,7 +20,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.sequencer.client import OrderingClient
-from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.config import SequencerConfig, ordered
 from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.messages import (
     BrokerMessage,
@@ -43,6 +44,7 @@ class Options(Spec, frozen=True):
     """What a scenario may say about the sequencer."""
 
     config: SequencerConfig = SequencerConfig()
+    """Waiting times and bounds; how order is made is said by the deployment, as for real nodes."""
     sessions: SessionsConfig = SessionsConfig()
     nodes_max: int = 7
     """How many nodes a random tree has at most, when the deployment names none."""
@@ -73,6 +75,10 @@ class _Stage:
         self.world = world
         self.scenario = scenario
         self.options: Options = scenario.config(Options)
+        if (self.options.config.sgmin, self.options.config.causal) != (2, False):
+            raise MisuseError(f"{scenario.name}: say sgmin and causal by deployment.sequencing.order")
+        how = scenario.deployment.sequencing
+        self.config = ordered(replace(self.options.config, early=how.early, encoding=how.encoding), how.order)
         self.dice = world.dice("tree")
         self.taste = world.dice("content")  # filters do not depend on how topics are cut
         self.nodes = list(scenario.deployment.nodes) or self._grow()
@@ -139,7 +145,7 @@ class _Stage:
     # Content.
 
     def _client(self, where: Filter, name: str) -> OrderingClient | Selector:
-        inside = OrderingClient(Address(name), dict(self.homes), self.options.config)
+        inside = OrderingClient(Address(name), dict(self.homes), self.config)
         if not self.options.content:
             return inside
         selector = Selector(inside, where)
@@ -176,7 +182,7 @@ class _Stage:
                     below[topic] = Address(at)
                 at = parents[at]
         hosted = tuple(topic for topic, home in self.homes.items() if home == node.name)
-        inside = TopicManager(me, parent, children, hosted, below, self.options.config)
+        inside = TopicManager(me, parent, children, hosted, below, self.config)
         peers = (*((parent,) if parent else ()), *children)
         return Sessions(inside, me, peers, PeerMessage, BrokerMessage, self.options.sessions)
 
