@@ -399,9 +399,11 @@ def test_two_deployments_share_a_server_and_the_name_of_a_topic(tmp_path: Path, 
                     assert isinstance(await here.publish("trades", number), unisono.Accepted)
                     assert isinstance(await there.publish("trades", -number), unisono.Accepted)
                     assert isinstance(await there.publish("quotes", -number), unisono.Accepted)
-                heard = [(event.number, event.data, event.gap, event.stalled) for event in await take(mine, 20)]
+                mixed = [event for event in await take(mine, 60) if not event.late]  # theirs are tagged
+                heard = [(event.number, event.data, event.gap, event.stalled) for event in mixed]
                 assert heard == [(number + 1, number, None, None) for number in range(20)]
-                others = [(event.data, event.gap, event.stalled) for event in await take(yours, 40)]
+                mixed = [event for event in await take(yours, 60) if not event.late]
+                others = [(event.data, event.gap, event.stalled) for event in mixed]
                 assert sorted(data for data, _, _ in others) == sorted([*range(-19, 1)] * 2)
                 assert all(gap is stalled is None for _, gap, stalled in others)
         finally:
@@ -513,6 +515,38 @@ def test_two_clients_of_one_name_and_directory_are_one_too_many(tmp_path: Path) 
                     pass
             async with other.subscribe("a", name="me"):
                 pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["nats", "jetstream"])
+def test_publishers_of_one_name_in_two_deployments_are_two(tmp_path: Path, kind: BrokerKind) -> None:
+    async def run() -> None:
+        server = NatsServer(tmp_path / "nats", QUICK)
+        await server.start()
+        broker = BrokerSpec(kind, (server.url,))
+        topics = (TopicSpec("trades", "east", "refuse"), TopicSpec("quotes", "west"))
+        ours = structs.replace(star(data=False), name="ours", broker=broker)
+        theirs = structs.replace(star(data=False), name="theirs", topics=topics, broker=broker)
+        try:
+            async with (
+                asyncio.timeout(PATIENCE_S),
+                running(ours, tmp_path),
+                running(theirs, tmp_path),
+                unisono.connect(url(ours, "east")) as here,
+                unisono.connect(url(theirs, "west")) as there,
+                here.subscribe("trades", "quotes", deadline="10s") as mine,
+                there.subscribe("trades", "quotes", deadline="10s") as yours,
+                named_publisher(url(ours, "east"), "spark") as one,
+                named_publisher(url(theirs, "east"), "spark") as other,
+            ):
+                assert await one.publish([Row("trades", 1, b'"ours"')]) == 1
+                assert await other.publish([Row("trades", 1, b'"theirs"')]) == 1
+                heard = [(event.data, event.number, event.late) for event in await take(mine, 2)]
+                assert sorted(heard) == [("ours", 1, False), ("theirs", 0, True)], "who is foreign here is tagged"
+                assert [(event.data, event.number) for event in await take(yours, 1)] == [("theirs", 1)]
+        finally:
+            server.kill()
 
     asyncio.run(run())
 

@@ -71,6 +71,11 @@ def adopted_topics(deployment: Deployment) -> dict[str, str]:
     return {name: adopted_channel(deployment.name, name) for name in adopting}
 
 
+def publishers_space(deployment: Deployment) -> str:
+    """What stands before the names of publishers at a broker that deployments may share: names are unique in one."""
+    return f"{deployment.name}/" if deployment.broker.kind in ("nats", "jetstream") else ""
+
+
 def make_ens(
     deployment: Deployment,
     base: Path,

@@ -42,17 +42,17 @@ def check_room_beside(attributes: dict[str, Scalar]) -> None:
         )
 
 
-def to_item(topic: str, message: Any, control: bool) -> Item:
-    """The item that carries this message on the topic's channel."""
+def to_item(topic: str, message: Any, control: bool, space: str = "") -> Item:
+    """The item that carries this message on the topic's channel; `space` stands before the publisher's name."""
     if isinstance(message, Payload):
-        event = message.event
-        return Item(topic, event.payload, message.publisher, message.request, False, _headers(event), event.born_at)
+        event, publisher = message.event, space + message.publisher
+        return Item(topic, event.payload, publisher, message.request, False, _headers(event), event.born_at)
     return Item(topic, _encoder.encode(message), control=control)
 
 
-def to_parcels(topic: str, row: Payloads) -> list[Parcel]:
+def to_parcels(topic: str, row: Payloads, space: str = "") -> list[Parcel]:
     """What carries a row of events."""
-    publisher, events = row.publisher, row.events
+    publisher, events = space + row.publisher, row.events
     if type(events) is EventRow:
         return [Row(topic, events.payloads, publisher, row.request, events.born_at)]
     return [

@@ -75,11 +75,14 @@ class Ground:
         noticed: Callable[[EnsNotice], None],
         foreign: Callable[[Item], None],
         failed: Callable[[Exception], None],
+        space: str = "",
     ) -> None:
         """`confirmed` is told how many more items the broker has taken; `foreign` gets events nobody of ours wrote.
 
-        Whatever breaks here, above us or in the adapter, is told to `failed`.
+        Whatever breaks here, above us or in the adapter, is told to `failed`. `space` stands before the names of our
+        publishers at the broker, where others may use the same names and topics (`publishers_space`).
         """
+        self._space = space
         self.on_failed, self.guard = failed, Guard(failed)
         self.counters = GroundCounters()
         self._names, self._confirmed, self._noticed, self._foreign = names, confirmed, noticed, foreign
@@ -138,9 +141,9 @@ class Ground:
         if self.adopts:
             name = self.adopted[name]
         if type(message) is Payloads:
-            self._items += to_parcels(name, message)
+            self._items += to_parcels(name, message, self._space)
         else:
-            self._items.append(to_item(name, message, control))
+            self._items.append(to_item(name, message, control, self._space))
 
     @property
     def has_items(self) -> bool:
@@ -333,7 +336,12 @@ class Ground:
         self, topic: Topic, name: str, publisher: str, end: int, row: list[bytes], born_us: int
     ) -> Sink | None:
         """`end` is the request behind the row."""
+        if not publisher.startswith(self._space):
+            for payload in row:
+                self._hand_over_foreign(Item(name, payload))
+            return None
         self.counters.heard += len(row)
+        publisher = publisher[len(self._space) :]
         first, who, born = end - len(row), publisher_on(publisher, name), Micros(born_us)
         events: Events = EventRow(who, first, name, tuple(row), born)
         if len(row) == 1:
@@ -341,13 +349,12 @@ class Ground:
         return self._hand_over(topic, Payloads(Address(publisher), first, events), False)
 
     def _hand_over_one(self, topic: Topic, item: Item) -> Sink | None:
-        self.counters.heard += 1
-        if not item.publisher and not item.control:
-            self.counters.foreign += 1
-            self._foreign(item)
+        if not item.control and (not item.publisher or not item.publisher.startswith(self._space)):
+            self._hand_over_foreign(item)
             return None
+        self.counters.heard += 1
         try:
-            message = from_item(item)
+            message = from_item(self._named_here(item))
         except PeerError as error:
             self.counters.unreadable += 1
             logger.debug("%s", error)
@@ -355,6 +362,16 @@ class Ground:
         if type(message) is Payload:
             message = Payloads(message.publisher, message.request, (message.event,))
         return self._hand_over(topic, message, item.control)
+
+    def _hand_over_foreign(self, item: Item) -> None:
+        """Published without unisono, or for another deployment, which has other numbers."""
+        self.counters.heard += 1
+        self.counters.foreign += 1
+        self._foreign(item)
+
+    def _named_here(self, item: Item) -> Item:
+        """The same with the publisher's name as we know it."""
+        return replace(item, publisher=item.publisher.removeprefix(self._space)) if self._space else item
 
     def _hand_over(self, topic: Topic, message: Any, control: bool) -> Sink | None:
         sinks = self._members.get(topic)
@@ -387,7 +404,7 @@ class Ground:
         if isinstance(notice, Rejected):
             self.counters.rejected += 1
             item = notice.item
-            notice = Rejected(replace(item, topic=self._original(item.topic)), notice.reason)
+            notice = Rejected(replace(self._named_here(item), topic=self._original(item.topic)), notice.reason)
             if notice.item.control:
                 # Subscribers wait for it, and who misses it asks: it counts as done, and is said again.
                 logger.warning("the broker rejects control messages of %s: %s", notice.item.topic, notice.reason)

@@ -27,7 +27,7 @@ from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Ask, Completed, Creates, Fate, Moved, Payload, Taken, Told, Wanted
 from unisono.runtime import edge
-from unisono.runtime.brokers import dial_node, make_ens, open_patiently
+from unisono.runtime.brokers import dial_node, make_ens, open_patiently, publishers_space
 from unisono.runtime.clock import Clock
 from unisono.runtime.connect import find_deployment
 from unisono.runtime.content import check_attributes
@@ -103,7 +103,9 @@ class NamedPublisher:
             lambda hello, error: None,
             client_tls=client_context(deployment.security, base),
         )
-        self._ground = Ground(self, self._confirmed, self._noticed, self._foreign, self._failed)
+        self._ground = Ground(
+            self, self._confirmed, self._noticed, self._foreign, self._failed, publishers_space(deployment)
+        )
 
     async def open(self) -> None:
         ens = make_ens(self._deployment, self._base, self._ground, self._token)

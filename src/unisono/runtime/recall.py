@@ -27,9 +27,18 @@ class Recall:
     """The past of one topic, for one replay."""
 
     def __init__(
-        self, open_ens: Callable[["Recall"], JetStreamEns], topic: str, adopted: str | None, base: Callable[[], int]
+        self,
+        open_ens: Callable[["Recall"], JetStreamEns],
+        topic: str,
+        adopted: str | None,
+        base: Callable[[], int],
+        space: str,
     ) -> None:
-        """`adopted`: where events of strangers on the topic are. `base`: up to which number the past is wanted."""
+        """`adopted`: where events of strangers on the topic are. `base`: up to which number the past is wanted.
+
+        `space` stands before the names of our publishers.
+        """
+        self._space = space
         self._open_ens, self._topic, self._adopted, self._base = open_ens, topic, adopted, base
         self._items: list[Item] = []
         self._news = asyncio.Event()
@@ -70,9 +79,10 @@ class Recall:
         found: dict[int, Row] = {}
         for channel in (self._topic, *((self._adopted,) if self._adopted is not None else ())):
             for item in await self._kept(ens, channel, control=False):
-                number = wanted.get((item.publisher, item.request), 0)
-                if item.publisher and number:
-                    found[number] = _row(number, self._topic, item)
+                publisher = item.publisher.removeprefix(self._space)
+                number = wanted.get((publisher, item.request), 0)
+                if number and item.publisher.startswith(self._space):
+                    found[number] = _row(number, msgspec.structs.replace(item, topic=self._topic, publisher=publisher))
         absent = [n for n in range(first, last + 1) if n not in found and n not in voids]
         gaps = [Row(n, self._topic, n, "", 0, {GAP: str(n)}, b"the stream does not keep it (any more)") for n in absent]
         return sorted([*found.values(), *gaps], key=lambda row: row.number), bool(absent)
@@ -127,9 +137,9 @@ def _runs(item: Item) -> list[tuple[Run, bool]]:
             return []
 
 
-def _row(number: int, topic: str, item: Item) -> Row:
-    message = from_item(msgspec.structs.replace(item, topic=topic))
+def _row(number: int, item: Item) -> Row:
+    message = from_item(item)
     assert isinstance(message, Payload)
     event = message.event
     headers = {ATTRIBUTES: msgspec.json.encode(event.attributes).decode()} if event.attributes else {}
-    return Row(number, topic, number, event.publisher, event.sequence, headers, event.payload, event.born_at)
+    return Row(number, item.topic, number, event.publisher, event.sequence, headers, event.payload, event.born_at)

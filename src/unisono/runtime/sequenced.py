@@ -26,7 +26,7 @@ from unisono.protocols.sequencer.inputs import Forget
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
-from unisono.runtime.brokers import adopted_topics, dial_node, make_ens, nats_options, open_patiently
+from unisono.runtime.brokers import adopted_topics, dial_node, make_ens, nats_options, open_patiently, publishers_space
 from unisono.runtime.content import content_of
 from unisono.runtime.ens.adapter import EnsNotice, Item, Rejected
 from unisono.runtime.fetching import Fetched, Following, Located, NotFetched
@@ -75,7 +75,9 @@ class SequencedSession(Session):
         kept = archives(deployment)
         self.archive = ArchiveClient(self, kept[0]) if kept else None
         """Who keeps what was delivered, if anybody does."""
-        self.ground = Ground(self, self._confirmed, self._noticed, self._foreign, self.fail)
+        self.ground = Ground(
+            self, self._confirmed, self._noticed, self._foreign, self.fail, publishers_space(deployment)
+        )
         self.ground.adopted = adopted_topics(deployment)
         self._sequencing = sequencer_config(deployment)
         self._machine = OrderingClient(Address(f"{self.address}/p"), {}, self._sequencing)
@@ -182,6 +184,7 @@ class SequencedSession(Session):
             topic,
             self.ground.adopted.get(topic),
             lambda: stream.bases.get(topic, 0),
+            publishers_space(self.deployment),
         )
 
     # for streams
