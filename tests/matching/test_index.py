@@ -276,7 +276,8 @@ def test_nothing_is_compiled_by_using_an_index() -> None:
 
 
 @pytest.mark.parametrize(
-    "texts", ["a = '{0}'", "a != '{0}'", "a prefix '{0}x'", "a in ('{0}', 'y{0}')", "`a{0}` = 'z{0}'"]
+    "texts",
+    ["a = '{0}'", "a != '{0}'", "a prefix '{0}x'", "a prefix '{1}'", "a in ('{0}', 'y{0}')", "`a{0}` = 'z{0}'"],
 )
 def test_strings_and_attributes_nobody_asks_for_any_more_take_no_room(texts: str) -> None:
     """Ten filters at a time, hundreds in all: codes and columns are those of the ten, and answers stay right."""
@@ -284,7 +285,7 @@ def test_strings_and_attributes_nobody_asks_for_any_more_take_no_room(texts: str
         live: dict[int, Filter] = {}
         index.match({})
         for i in range(400):
-            live[i] = parse(texts.format(i))
+            live[i] = parse(texts.format(i, "x" * (1 + i % 60)))
             index.add(i, live[i])
             if i >= 10:
                 index.remove(i - 10)
