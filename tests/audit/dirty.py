@@ -63,6 +63,38 @@ def write_dirty(seed: int, folder: Path) -> Path:
     return path
 
 
+def write_many(seeds: range, folder: Path, notices: bool) -> Path:
+    """Many dirty logs as one, with names of their own and nothing to refuse, in a folder of files of several forms."""
+    dice = Random(seeds.start)
+    rows: list[Row] = []
+    for seed in seeds:
+        rows += [
+            {name: _renamed(seed, name, value) for name, value in row.items()}
+            for row in _rows(Random(seed))
+            if notices or (row.get("kind") or "deliver") == "deliver"
+        ]
+    path = folder / f"logs-{seeds.start}-{seeds.stop}"
+    path.mkdir()
+    step = max(1, len(rows) // 5)
+    for i in range(0, len(rows), step):
+        part = path / f"part-{i:05}"
+        table = _table(rows[i : i + step], as_map=True) if i % 2 else None
+        if table is not None:
+            pq.write_table(table, part)
+        else:
+            content = b"".join(json.dumps(row).encode() + b"\n" for row in rows[i : i + step])
+            part.write_bytes(gzip.compress(content) if dice.random() < 0.5 else content)
+    return path
+
+
+def _renamed(seed: int, name: str, value: Any) -> Any:
+    if value is None or name not in ("subscriber", "event", "publisher", "topic", "who", "clock", "depends_on"):
+        return value
+    if name == "clock":
+        return {f"{seed}{publisher}": number for publisher, number in value.items()}
+    return [f"{seed}{event}" for event in value] if name == "depends_on" else f"{seed}{value}"
+
+
 def _rows(dice: Random) -> list[Row]:
     """Mostly deliveries. Which columns somebody tells is drawn once per subscriber."""
     events = [f"e{i}" for i in range(dice.randint(1, 9))]

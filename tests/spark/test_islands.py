@@ -10,7 +10,7 @@ from unisono.spark.order import MOVED, judge_island
 def island(*streams: str) -> pa.Table:
     """One island of deliveries `subscriber: events`, each event a letter."""
     rows = [
-        {"island": 7, "subscriber": name, "event": event, "position": i, "place": i / len(events)}
+        {"island": 7, "subscriber": name, "event": event, "position": i, "_at": 0, "place": i / len(events)}
         for name, _, events in (stream.partition(":") for stream in streams)
         for i, event in enumerate(events)
     ]
@@ -33,8 +33,8 @@ def test_spans_that_touch_are_one_island(spark: SparkSession) -> None:
         "g": [35, 30],
         "h": [50, 51, 52],
     }
-    rows = [(name, i, g) for name, places in streams.items() for i, g in enumerate(places)]
-    placed = spark.createDataFrame(rows, "subscriber STRING, position BIGINT, g BIGINT")
+    rows = [(name, f"e{g}", i, 0, g) for name, places in streams.items() for i, g in enumerate(places)]
+    placed = spark.createDataFrame(rows, "subscriber STRING, event STRING, position BIGINT, _at BIGINT, g BIGINT")
     spans = find_islands(placed)
     assert list(zip(spans["lo"].to_pylist(), spans["hi"].to_pylist(), strict=True)) == [(1, 5), (10, 20), (30, 40)]
 
@@ -42,7 +42,8 @@ def test_spans_that_touch_are_one_island(spark: SparkSession) -> None:
 def test_an_island_has_its_ends_and_nothing_beside_them() -> None:
     places = [0, 1, 3, 5, 6, 9, 10, 20, 21]
     names = [f"e{g}" for g in places]
-    rows = {"g": places, "subscriber": names, "event": names, "position": places, "place": [0.0] * len(places)}
+    rows = {"g": places, "subscriber": names, "event": names, "position": places, "_at": places}
+    rows["place"] = [0.0] * len(places)
     batch = pa.RecordBatch.from_pydict(rows)
     inside = tagged(batch, pa.table({"lo": [1, 10], "hi": [5, 20]})).to_pydict()
     assert inside["island"] == [0, 0, 0, 1, 1]

@@ -86,10 +86,15 @@ def scan(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, 
     return header, (record for batch in batches for record in records_of(batch))
 
 
-def scan_batches(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, Iterator[Any]]:
-    """The header, and the rows as checked batches of the one schema."""
+def scan_batches(
+    file: IO[bytes], name: str, given: Mapping[str, Any], groups: Sequence[int] | None = None, row: int = 0
+) -> tuple[Header, Iterator[Any]]:
+    """The header, and the rows as checked batches of the one schema.
+
+    Of Parquet only some row groups, if they are named; `row` rows of the file come before them.
+    """
     try:
-        schema, batches = _open(file)
+        schema, batches = _open(file, groups)
         names, metadata = schema.names, schema.metadata or {}
     except BROKEN as problem:
         raise FormatError(name, _first_line(problem)) from None
@@ -106,16 +111,16 @@ def scan_batches(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[
     for column in () if "kind" in names or "kind" in given else _LEAST:
         if column not in names and column not in given:
             raise FormatError(f"{name}, column {column}", f"missing; the file has {', '.join(names) or 'none'}")
-    return header, _normal_batches(file, name, batches, given)
+    return header, _normal_batches(file, name, batches, given, row)
 
 
-def _open(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
+def _open(file: IO[bytes], groups: Sequence[int] | None) -> tuple[Any, Iterator[Any]]:
     magic = file.read(6)
     file.seek(0)
     if magic.startswith(b"PAR1"):
         parquet = pq.ParquetFile(file)
         known = [column for column in COLUMNS if column in parquet.schema_arrow.names]
-        return parquet.schema_arrow, parquet.iter_batches(BATCH_ROWS, columns=known)
+        return parquet.schema_arrow, parquet.iter_batches(BATCH_ROWS, groups, columns=known)
     if magic == b"ARROW1":
         reader = ipc.open_file(file)
         return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
@@ -123,8 +128,9 @@ def _open(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
     return stream.schema, iter(stream)
 
 
-def _normal_batches(file: IO[bytes], name: str, batches: Iterator[Any], given: Mapping[str, Any]) -> Iterator[Any]:
-    row = 0
+def _normal_batches(
+    file: IO[bytes], name: str, batches: Iterator[Any], given: Mapping[str, Any], row: int
+) -> Iterator[Any]:
     with file:
         while True:
             try:

@@ -17,9 +17,9 @@ from unisono.model.journal import Header
 
 ENGINES = ("auto", "local", "python", "arrow", "spark")
 """What `--on` takes beside addresses of Spark; `local` is `auto` without Spark."""
-SMALL_BYTES = 2_000_000
-"""JSON lines of which the Python judges cost less than to load numpy and scipy: about 20 000 deliveries."""
-SMALL_COLUMNAR_BYTES = 200_000
+SMALL_BYTES = 5_000_000
+"""JSON lines of which the Python judges cost less than to load numpy and scipy: some 50 000 deliveries."""
+SMALL_COLUMNAR_BYTES = 800_000
 """The same of Arrow and Parquet, which are packed."""
 MEMORY_PER_BYTE = 3
 """Memory the columnar engine takes for a byte of JSON lines, at most; measured 1.2 to 2.5."""

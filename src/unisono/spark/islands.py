@@ -13,7 +13,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-TAGGED = "island BIGINT, subscriber STRING, event STRING, position BIGINT, place DOUBLE"
+from unisono.spark.streams import PLACE
+
+TAGGED = "island BIGINT, subscriber STRING, event STRING, position BIGINT, _at BIGINT, place DOUBLE"
 
 
 def with_reference(deliveries: DataFrame) -> DataFrame:
@@ -29,14 +31,14 @@ def with_reference(deliveries: DataFrame) -> DataFrame:
     places = events.orderBy("key", "event").select("event", F.monotonically_increasing_id().alias("g"))
     streams = deliveries.groupBy("subscriber").agg(F.count("*").alias("_size"), F.min("position").alias("_first"))
     own = deliveries.join(streams, "subscriber").withColumn(
-        "place", (F.col("position") - F.col("_first")) / F.col("_size")
+        "place", (F.col("position").cast("double") - F.col("_first").cast("double")) / F.col("_size")
     )
-    return own.select("subscriber", "event", "position", "place").join(places.localCheckpoint(), "event")
+    return own.select("subscriber", *PLACE, "place").join(places.localCheckpoint(), "event")
 
 
 def find_islands(placed: DataFrame) -> pa.Table:
     """Disjoint spans `lo`..`hi` of g, ascending. Small: it has a row per island, and is made on the driver."""
-    before = Window.partitionBy("subscriber").orderBy("position")
+    before = Window.partitionBy("subscriber").orderBy(*PLACE)
     spans = (
         placed.select("g", F.lag("g").over(before).alias("from"))
         .where("from > g")
@@ -65,7 +67,7 @@ def tag(placed: DataFrame, islands: pa.Table) -> DataFrame:
             yield tagged(batch, islands)
 
     position = F.col("position").cast("bigint").alias("position")
-    return placed.select("g", "subscriber", "event", position, "place").mapInArrow(search, TAGGED)
+    return placed.select("g", "subscriber", "event", position, "_at", "place").mapInArrow(search, TAGGED)
 
 
 def tagged(batch: pa.RecordBatch, islands: pa.Table) -> pa.RecordBatch:
@@ -75,6 +77,6 @@ def tagged(batch: pa.RecordBatch, islands: pa.Table) -> pa.RecordBatch:
     at = np.searchsorted(lows, g, side="right") - 1
     inside = (at >= 0) & (g <= highs[at]) if len(lows) else np.zeros(len(g), bool)
     kept = batch.filter(pa.array(inside))
-    names = ("subscriber", "event", "position", "place")
+    names = ("subscriber", "event", "position", "_at", "place")
     columns = [pa.array(at[inside], pa.int64()), *(kept.column(name) for name in names)]
     return pa.RecordBatch.from_arrays(columns, names=["island", *names])

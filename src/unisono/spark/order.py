@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from unisono.audit import Trace, judge_trace
 from unisono.model.journal import Header, Journal, Record
 from unisono.spark.islands import find_islands, tag, with_reference
+from unisono.spark.streams import with_place
 
 ORDER_JUDGES = ("pairwise-order", "local-order", "acyclic")
 INVERTED, MOVED = "inverted-events", "moved"
@@ -20,6 +21,7 @@ FOUND = "island BIGINT, judge STRING, subscriber STRING, violations BIGINT, witn
 def judge_island(table: pa.Table) -> pa.Table:
     """What the Python judges say about the deliveries of one island, and what the metrics need of it."""
     island = table.column("island")[0].as_py()
+    table = table.sort_by([("_at", "ascending"), ("event", "ascending")])  # equal positions stand in this order
     columns = [table.column(name).to_pylist() for name in ("subscriber", "event", "position", "place")]
     records = [Record(subscriber=s, event=e, position=p) for s, e, p, _ in zip(*columns, strict=True)]
     trace = Trace(Journal(Header(), records))
@@ -70,7 +72,7 @@ def disorder(deliveries: DataFrame) -> DataFrame:
 
     `deliveries` has the columns `subscriber`, `event`, `position` (more make the cut into islands finer).
     """
-    return disorder_of(with_reference(deliveries))
+    return disorder_of(with_reference(with_place(deliveries)))
 
 
 def disorder_of(placed: DataFrame) -> DataFrame:

@@ -11,6 +11,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 FOUND_COLUMNS = ("judge", "violations", "witness")
+PLACE = ("position", "_at", "event")
+"""The order of a stream: equal positions stand in the order of files and rows (`_at`; the same in all rows of a frame
+that has no such order).
+"""
 
 
 def notifications(journal: DataFrame) -> DataFrame:
@@ -25,12 +29,17 @@ def untagged(journal: DataFrame) -> DataFrame:
 
 def deliveries(journal: DataFrame) -> DataFrame:
     """Untagged notifications, each event at its first position only: the streams that order is promised for."""
-    return _firsts(untagged(journal)).drop("_nth")
+    return _firsts(with_place(untagged(journal))).drop("_nth")
+
+
+def with_place(rows: DataFrame) -> DataFrame:
+    """The rows with `_at`, if they have none."""
+    return rows if "_at" in rows.columns else rows.withColumn("_at", F.lit(0))
 
 
 def _firsts(rows: DataFrame) -> DataFrame:
     """With a column more: to drop it is to look at the columns."""
-    place = Window.partitionBy("subscriber", "event").orderBy("position")
+    place = Window.partitionBy("subscriber", "event").orderBy("position", "_at")
     return rows.withColumn("_nth", F.row_number().over(place)).where("_nth = 1")
 
 
@@ -63,13 +72,13 @@ class Known(NamedTuple):
     @classmethod
     def of_deliveries(cls, rows: DataFrame) -> "Known":
         """Where every row notified somebody: without a look at the columns either, as declarative pipelines demand."""
-        return cls(_firsts(rows), _repeats(rows))
+        return cls(_firsts(rows.withColumn("_at", F.lit(0))), _repeats(rows))
 
     @classmethod
     def looked_up(cls, journal: DataFrame) -> "Known":
         """Counts first: where nothing repeats, the streams need no sort to be told from the journal."""
         found = repeats(journal).localCheckpoint()
-        return cls(untagged(journal) if found.isEmpty() else deliveries(journal), found)
+        return cls(with_place(untagged(journal)) if found.isEmpty() else deliveries(journal), found)
 
 
 def fifo(journal: DataFrame, known: Known | None = None) -> DataFrame:
@@ -86,7 +95,7 @@ def _overtaken(judge: str, known: Known, *line: str) -> DataFrame:
     """Within a stream events with the same `line` are compared; those that lack part of it are in none."""
     earlier = (
         Window.partitionBy("subscriber", *line)
-        .orderBy("position")
+        .orderBy(*PLACE)
         .rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     )
     latest = F.max(F.struct("publisher_seq", "event", "position")).over(earlier)
@@ -133,14 +142,19 @@ def deadline(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Notifications after their deadline."""
     late = notifications(journal).where("delivered_us > deadline_us")
     witness = F.format_string(
-        "%s had %s at %d us, %d us after its deadline of %d us",
+        "%s had %s at %d us, %s us after its deadline of %d us",
         "subscriber",
         "event",
         "delivered_us",
-        F.col("delivered_us") - F.col("deadline_us"),
+        _difference("delivered_us", "deadline_us").cast("string"),
         "deadline_us",
     )
     return summed("deadline", late, F.lit(1), witness)
+
+
+def _difference(later: str, earlier: str) -> Column:
+    """Of two numbers of 64 bits, which may need one more."""
+    return F.col(later).cast("decimal(20,0)") - F.col(earlier).cast("decimal(20,0)")
 
 
 def causal(journal: DataFrame, known: Known | None = None) -> DataFrame:
@@ -150,18 +164,20 @@ def causal(journal: DataFrame, known: Known | None = None) -> DataFrame:
     notified there later. So entries and events meet in one window per (subscriber, x), read from the end.
     """
     rows = (known or Known.of(journal)).streams
-    needs = rows.select("subscriber", "position", "event", F.explode("clock").alias("x", "need")).withColumn(
+    needs = rows.select("subscriber", *PLACE, F.explode("clock").alias("x", "need")).withColumn(
         "have", F.lit(None).cast("bigint")
     )
-    gives = rows.select(
-        *("subscriber", "position", "event"),
+    gives = rows.where("publisher_seq IS NOT NULL").select(
+        "subscriber",
+        *PLACE,
         F.col("publisher").alias("x"),
         F.lit(None).cast("bigint").alias("need"),
         F.col("publisher_seq").alias("have"),
     )
     later = (
         Window.partitionBy("subscriber", "x")
-        .orderBy(F.col("position").desc(), F.col("have").isNull().desc())  # an event is not later than itself
+        # From the end; an event is not later than itself, so what it needs comes first.
+        .orderBy(*(F.col(name).desc() for name in PLACE), F.col("have").isNull().desc())
         .rowsBetween(Window.unboundedPreceding, Window.currentRow - 1)
     )
     least = F.min(F.when(F.col("have").isNotNull(), F.struct("have", "event", "position"))).over(later)
@@ -211,7 +227,10 @@ def complete(journal: DataFrame, known: Known | None = None) -> DataFrame:
 
 def kept(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Numbers of a topic that name several events, and events with several numbers there: each beyond the first."""
-    told = notifications(journal).where("topic IS NOT NULL AND number IS NOT NULL").select("topic", "number", "event")
+    # What each row says itself, which `_own_` columns keep where the rows of an event do not say the same.
+    own = [f"_own_{name}" if f"_own_{name}" in journal.columns else name for name in ("topic", "number")]
+    told = notifications(journal).select(F.col(own[0]).alias("topic"), F.col(own[1]).alias("number"), "event")
+    told = told.where("topic IS NOT NULL AND number IS NOT NULL")
     names = told.groupBy("topic", "number").agg(F.array_sort(F.collect_set("event")).alias("found"))
     numbers = told.groupBy("topic", "event").agg(F.array_sort(F.collect_set("number")).alias("found"))
     several = [
@@ -233,25 +252,15 @@ def _nth(place: int) -> Column:
     return F.get("found", F.lit(place))
 
 
-JUDGES: Mapping[str, tuple[Callable[[DataFrame, Known | None], DataFrame], tuple[tuple[str, ...], ...]]] = {
-    # name: the judge, and the columns it needs (any one of the sets)
-    "fifo": (fifo, (("publisher", "publisher_seq"),)),
-    "publisher-order": (publisher_order, (("topic", "publisher", "publisher_seq"),)),
-    "causal": (causal, (("publisher", "publisher_seq", "clock"),)),
-    "exactly-once": (exactly_once, ((),)),
-    "complete": (complete, (("topic", "number"), ("topic", "publisher", "publisher_seq"))),
-    "kept": (kept, (("topic", "number"),)),
-    "deadline": (deadline, (("delivered_us", "deadline_us"),)),
+JUDGES: Mapping[str, Callable[[DataFrame, Known | None], DataFrame]] = {
+    "fifo": fifo,
+    "publisher-order": publisher_order,
+    "causal": causal,
+    "exactly-once": exactly_once,
+    "complete": complete,
+    "kept": kept,
+    "deadline": deadline,
 }
-
-
-def applicable(journal: DataFrame) -> list[str]:
-    """The judges this journal has columns for."""
-    return [
-        name
-        for name, (_, needs) in JUDGES.items()
-        if any(all(column in journal.columns for column in columns) for columns in needs)
-    ]
 
 
 def metrics(journal: DataFrame) -> DataFrame:
@@ -263,9 +272,9 @@ def metrics(journal: DataFrame) -> DataFrame:
         F.coalesce(F.sum(is_tag.cast("bigint")), F.lit(0)).alias("tagged"),
     ]
     if {"published_us", "delivered_us"} <= set(told.columns):
-        latency = F.col("delivered_us") - F.col("published_us")
+        latency = F.try_subtract("delivered_us", "published_us")
         wanted += [
-            F.count(latency).alias("timed"),
+            F.count_if(F.col("delivered_us").isNotNull() & F.col("published_us").isNotNull()).alias("timed"),
             F.coalesce(F.sum((latency <= 1_000_000).cast("bigint")), F.lit(0)).alias("within_1s"),
             F.percentile_approx(latency, 0.5, 100_000).alias("latency_p50_us"),
             F.percentile_approx(latency, 0.99, 100_000).alias("latency_p99_us"),
@@ -274,3 +283,9 @@ def metrics(journal: DataFrame) -> DataFrame:
     subscribers = told.agg(F.count_distinct("subscriber").alias("subscribers"))
     events = untagged(journal).agg(F.count_distinct("event").alias("events"))
     return told.agg(*wanted).crossJoin(subscribers).crossJoin(events)
+
+
+def wide_latencies(journal: DataFrame) -> DataFrame:
+    """`latency`, ascending, where a difference of two moments may need more than 64 bits, or than a double keeps."""
+    told = notifications(journal).select(_difference("delivered_us", "published_us").alias("latency"))
+    return told.where("latency IS NOT NULL").orderBy("latency")

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from unisono.audit.columnar.log import NONE, Authors, Ints, Log
 from unisono.audit.columnar.order import components, knotted, neighbours
+from unisono.audit.columnar.sorting import distinct, order_by, order_by_both, ranks
 from unisono.audit.columnar.streams import Streams
 from unisono.model.journal import Record
 
@@ -39,7 +40,7 @@ def by_clock(log: Log, streams: Streams, authors: Authors) -> tuple[int, list[Re
         offsets = np.arange(len(asked)) - np.repeat(np.cumsum(entries[block]) - entries[block], entries[block])
         at = starts[events[asked]] + offsets
         early = _early(streams.subscribers[block], asked, publishers[at], needs[at], authors, events)
-        count += len(np.unique(asked[early]))
+        count += len(distinct(asked[early]))
         if len(early) and not shown:
             i = asked[early[0]]
             mine = (streams.subscribers[block] == streams.subscribers[low + i]) & (np.arange(high - low) > i)
@@ -69,8 +70,9 @@ def _entries(log: Log, tellers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     owners = np.repeat(known, lengths)
     # Of an entry that stands twice the last counts; nobody hears of a publisher whose events nobody has.
     pairs = owners * (len(publishers.names) + 1) + keys + 1
-    kept = len(pairs) - 1 - np.unique(pairs[::-1], return_index=True)[1]
-    kept = np.sort(kept[keys[kept] != NONE])
+    order = order_by(pairs)
+    last = np.concatenate([pairs[order][1:] != pairs[order][:-1], np.ones(min(1, len(order)), bool)])
+    kept = np.sort(order[last & (keys[order] != NONE)])
     sizes = np.bincount(owners[kept], minlength=len(tellers)).astype(np.int64)
     return np.cumsum(sizes) - sizes, sizes, keys[kept], numbers[kept]
 
@@ -85,16 +87,17 @@ def _early(subscribers: Ints, asked: Ints, publishers: Ints, needs: Ints, author
             subscribers[gives] * authors.publishers_count + authors.publishers[events[gives]],
         ]
     )
-    lines = np.unique(lines, return_inverse=True)[1]
-    ranks = np.unique(np.concatenate([needs, authors.seqs[events[gives]]]), return_inverse=True)[1]
+    rank = ranks(np.concatenate([needs, authors.seqs[events[gives]]]))
     places = np.concatenate([asked, gives])
     is_give = np.arange(len(places)) >= len(asked)
     # From the end of the stream; an event is not later than itself, so its needs come first.
-    order = np.lexsort(((size - 1 - places) * 2 + is_give, lines))
-    above = int(ranks.max(initial=0)) + 2
-    floor = (int(lines.max(initial=0)) - lines[order]) * above  # lower in every further line: the minimum starts anew
-    least = np.minimum.accumulate(floor + np.where(is_give[order], ranks[order], above - 1)) - floor
-    met = is_give[order] | (least > ranks[order])
+    order = order_by_both(lines, (size - 1 - places) * 2 + is_give)
+    rank, is_give, lines = rank[order], is_give[order], lines[order]
+    line = np.concatenate([np.zeros(min(1, len(order)), np.int64), np.cumsum(lines[1:] != lines[:-1])])
+    above = int(rank.max(initial=0)) + 2
+    floor = (int(line.max(initial=0)) - line) * above  # lower in every further line: the minimum starts anew
+    least = np.minimum.accumulate(floor + np.where(is_give, rank, above - 1)) - floor
+    met = is_give | (least > rank)
     return np.sort(order[~met])
 
 

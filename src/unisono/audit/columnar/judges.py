@@ -14,7 +14,8 @@ from unisono.audit.columnar.lines import ambiguous, missing
 from unisono.audit.columnar.log import NONE, Ints, Log
 from unisono.audit.columnar.metrics import measure
 from unisono.audit.columnar.order import Disorder
-from unisono.audit.columnar.streams import Streams, falls, has_repeats, streams_of
+from unisono.audit.columnar.sorting import distinct, falls, has_repeats, ranks
+from unisono.audit.columnar.streams import Streams, streams_of
 from unisono.audit.judges import JUDGES, judge_trace
 from unisono.audit.metrics import measure as measure_trace
 from unisono.audit.report import Report
@@ -58,7 +59,7 @@ def examine(log: Log) -> Report:
         trace = log.trace
         return Report(0, 0, judge_trace(trace), measure_trace(trace))
     verdicts = [NATIVE.get(name, lambda case, name=name: case.reference(name))(case) for name in JUDGES]
-    subscribers = len(np.unique(log.subscribers.codes[log.told]))
+    subscribers = len(distinct(log.subscribers.codes[log.told]))
     found = [verdict for verdict in verdicts if verdict is not None]
     return Report(len(log.told), subscribers, found, measure(log, case.streams, case.disorder))
 
@@ -90,7 +91,7 @@ def _published_order(case: Case, judge: str, topics: Ints | None) -> Verdict | N
     events = streams.events[at]
     lines = streams.subscribers[at] * authors.publishers_count + authors.publishers[events]
     if topics is not None:
-        lines = np.unique(lines, return_inverse=True)[1] * (int(topics.max()) + 1) + topics[events]
+        lines = ranks(lines) * (int(topics.max()) + 1) + topics[events]
     low, top = falls(lines, authors.seqs[events])
     shown = case.log.known_records(np.sort(streams.rows[at[[low[0], top[0]]]])) if len(low) else []
     return case.verdict(judge, len(low), shown)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from unisono.audit.columnar.log import NONE, Ints, Log
+from unisono.audit.columnar.sorting import distinct, order_by, order_by_both, ranks
 from unisono.audit.kept import NUMBERED
 from unisono.model.journal import Record
 
@@ -60,14 +61,14 @@ def missing(log: Log) -> tuple[int, list[Record]] | None:
     ranked = np.flatnonzero(is_told & (found.lines != NONE))
     if not len(ranked):
         return None
-    order = ranked[np.lexsort((found.numbers[ranked], found.lines[ranked]))]
+    order = ranked[order_by_both(found.lines[ranked], found.numbers[ranked])]
     line, number = found.lines[order], found.numbers[order]
     fresh = np.concatenate([[True], (line[1:] != line[:-1]) | (number[1:] != number[:-1])])
     rank = np.full(len(found.lines), NONE)
     rank[order] = np.cumsum(fresh) - 1
     line, number = line[fresh], number[fresh]  # by rank
     rows = log.told[rank[events] != NONE]
-    own = np.unique(log.subscribers.codes[rows] * len(line) + rank[log.events.codes[rows]])
+    own = distinct(log.subscribers.codes[rows] * len(line) + rank[log.events.codes[rows]])
     subscribers, ranks = own // len(line), own % len(line)
     hole = (subscribers[1:] == subscribers[:-1]) & (line[ranks[1:]] == line[ranks[:-1]]) & (ranks[1:] - ranks[:-1] > 1)
     at = np.flatnonzero(hole)
@@ -161,10 +162,11 @@ def ambiguous(log: Log) -> tuple[int, list[Record]] | None:
         return 0, []
     rows = rows[numbers.known[rows] & (topics.codes[rows] != NONE)]
     topic, event = topics.codes[rows], log.events.codes[rows]
-    number = np.unique(numbers.values[rows], return_inverse=True)[1]
+    number = ranks(numbers.values[rows])
     count, shown = 0, np.empty(0, np.int64)
     for key, name in ((number, event), (event, number)):
-        order = np.lexsort((name, key, topic))
+        order = order_by(name)
+        order = order[order_by_both(topic[order], key[order])]
         same = (topic[order][1:] == topic[order][:-1]) & (key[order][1:] == key[order][:-1])
         more = np.flatnonzero(same & (name[order][1:] != name[order][:-1]))
         count += len(more)

@@ -21,6 +21,8 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 NONE = -1
 """No name: names are numbered from 0."""
+_TEXT_BYTES_MAX = 2**31 - 2**20
+"""What one array of plain text holds."""
 _USUAL = {"kind": "deliver", "at_us": 0}
 
 
@@ -93,14 +95,12 @@ class Log:
         """A column of names, None if no row has one."""
         if column not in self.columns:
             return None
-        encoded = self.columns[column].dictionary_encode().unify_dictionaries()
-        codes = np.empty(self.size, np.int64)
-        start = 0
-        for chunk in encoded.chunks:
-            indices = chunk.indices
-            codes[start : start + len(chunk)] = indices.fill_null(NONE) if indices.null_count else indices
-            start += len(chunk)
-        return Names(codes, encoded.chunk(0).dictionary)
+        values = self.columns[column]
+        if values.nbytes > _TEXT_BYTES_MAX:
+            values = values.cast(pa.large_string())
+        encoded = values.combine_chunks().dictionary_encode()  # chunk by chunk it takes three times as long
+        indices = encoded.indices.fill_null(NONE) if encoded.null_count else encoded.indices
+        return Names(np.asarray(indices).astype(np.int64), encoded.dictionary)
 
     def numbers(self, column: str) -> Numbers | None:
         """A column of numbers, None if no row has one."""

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from unisono.audit.columnar.log import Flags, Ints, Log
+from unisono.audit.columnar.sorting import distinct
 from unisono.audit.columnar.streams import Streams
 from unisono.audit.trace import Trace
 from unisono.model.journal import Header, Journal
@@ -18,8 +19,9 @@ from unisono.model.journal import Header, Journal
 
 def components(size: int, first: Ints, second: Ints) -> Ints:
     """Event -> its strong component in the graph of these edges."""
-    edges = np.unique(first * size + second)  # scipy 1.17 does not come back from repeated entries
-    tails, heads = edges // size, edges % size
+    edges = distinct(first * size + second)  # scipy 1.17 does not come back from repeated entries
+    tails = edges // size
+    heads = edges - tails * size
     starts = np.searchsorted(tails, np.arange(size + 1))
     graph = csr_array((np.ones(len(heads), np.int8), heads, starts), shape=(size, size))
     return np.asarray(connected_components(graph, directed=True, connection="strong")[1], np.int64)

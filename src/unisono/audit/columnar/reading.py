@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from unisono.audit.columnar.log import Log
-from unisono.audit.columns import BROKEN, COLUMNS, SCHEMA, batch_of, check_rows, normal, scan_batches
+from unisono.audit.columns import BATCH_ROWS, BROKEN, COLUMNS, SCHEMA, batch_of, check_rows, normal, scan_batches
 from unisono.audit.files import decode_lines, read_header, read_lines, typed
 from unisono.audit.parts import Part, open_part, parts_of
 from unisono.errors import FormatError
@@ -57,15 +57,19 @@ def batches_of(part: Part, alone: bool) -> tuple[Header, Iterator[Any]]:
 def _pieces(file: IO[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Any]:
     with file:
         while lines := read_lines(file, name, line, PIECE_BYTES):
-            piece = b"".join(lines)
-            batch = _parsed(piece, len(lines), given, name, line)
-            if batch is not None:
-                yield batch
-            else:
-                records = decode_lines(lines, name, line, given)
-                while some := list(islice(records, 1 << 16)):
-                    yield batch_of(some)
+            yield from batches_of_lines(lines, name, line, given)
             line += len(lines)
+
+
+def batches_of_lines(lines: list[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Any]:
+    """Lines of JSON as checked batches; `line` lines of the file come before them."""
+    batch = _parsed(b"".join(lines), len(lines), given, name, line)
+    if batch is not None:
+        yield batch
+        return
+    records = decode_lines(lines, name, line, given)
+    while some := list(islice(records, BATCH_ROWS)):
+        yield batch_of(some)
 
 
 def _parsed(piece: bytes, lines: int, given: Mapping[str, Any], name: str, line: int) -> Any | None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unisono.audit.columnar.log import Flags, Ints, Log
+from unisono.audit.columnar.sorting import has_repeats, order_by, order_by_both
 
 
 class Streams(NamedTuple):
@@ -61,7 +62,7 @@ def _order(streams: Ints, positions: Ints) -> Ints | None:
     if rising.all():
         return None
     dense = _dense(streams, positions)
-    return dense if dense is not None else stable_order(streams, positions)
+    return dense if dense is not None else order_by_both(streams, positions)
 
 
 def _dense(streams: Ints, positions: Ints) -> Ints | None:
@@ -80,14 +81,6 @@ def _dense(streams: Ints, positions: Ints) -> Ints | None:
     return order if (order >= 0).all() else None
 
 
-def stable_order(major: Ints, minor: Ints) -> Ints:
-    """The order by (major, minor), equal ones as they stand; majors are small numbers from 0 on."""
-    low, high = int(minor.min()), int(minor.max())
-    if (int(major.max()) + 1) * (high - low + 1) < 2**63:
-        return np.argsort(major * (high - low + 1) + (minor - low), kind="stable")
-    return np.lexsort((minor, major))
-
-
 def _again(subscribers: Ints, events: Ints) -> Flags | None:
     """Which deliveries are of an event the stream has had before; None if there is none, which a sort tells."""
     if not len(events):
@@ -95,31 +88,7 @@ def _again(subscribers: Ints, events: Ints) -> Flags | None:
     keys = subscribers * (int(events.max()) + 1) + events
     if not has_repeats(keys):
         return None
-    order = np.argsort(keys, kind="stable")
+    order = order_by(keys)
     again = np.zeros(len(keys), bool)
     again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     return again
-
-
-def has_repeats(keys: Ints) -> bool:
-    ordered = np.sort(keys)
-    return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def falls(groups: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Elements below an earlier one of their group, and for each the place of the greatest before it.
-
-    Groups are numbers from 0 on; elements of a group stand in their order.
-    """
-    empty = np.empty(0, np.int64)
-    if len(values) < 2:
-        return empty, empty
-    order = np.argsort(groups, kind="stable")
-    ranks = np.unique(values, return_inverse=True)[1]
-    started = np.concatenate([[0], np.cumsum(groups[order][1:] != groups[order][:-1])])
-    keys = started * (int(ranks.max()) + 1) + ranks[order]  # later groups are above earlier ones
-    top = np.maximum.accumulate(keys)
-    low = np.flatnonzero(keys < top)
-    # The greatest stands where the running maximum last rose.
-    rose = np.maximum.accumulate(np.where(np.concatenate([[True], keys[1:] > top[:-1]]), np.arange(len(keys)), 0))
-    return order[low], order[rose[low]]

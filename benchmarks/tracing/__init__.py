@@ -1,0 +1,1 @@
+"""Traces of deliveries for benchmarks and campaigns: the same rows every time, as Arrow tables."""

@@ -1,0 +1,253 @@
+"""What a log means, on data frames: types, refusals and lookups (docs/reference/audit.md), before any judge is asked.
+
+Rows that `reading.load` read are checked already. A frame from elsewhere is checked here, and has no order of rows.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from unisono.audit.columns import COLUMNS
+from unisono.audit.files import NAMES, NUMBERS, WHOLE_MAX
+from unisono.errors import MisuseError
+from unisono.model.journal import KINDS
+from unisono.spark.reading import first_problem, problem_column
+from unisono.spark.streams import JUDGES
+
+TEXTS = ("string", "varchar", "char")
+INTEGERS = ("bigint", "int", "smallint", "tinyint")
+FLOATS = ("double", "float")
+NEEDED = ("subscriber", "event", "position")
+ONE_TASK_ROWS_MAX = 20_000_000
+"""Rows of a full journal: one task holds them, in about 300 bytes each."""
+FULL_KINDS = ("publish", "outcome", "timestamp", "gap", "stalled", "subscribe", "restart", "void", "kept")
+"""Kinds that change what the judges say of deliveries."""
+
+
+def check_types(found: Mapping[str, str]) -> None:
+    """Raises MisuseError naming the columns that are missing or of the wrong type."""
+    missing = [name for name in NEEDED if name not in found]
+    if missing and "kind" not in found:
+        raise MisuseError(f"no column {', '.join(missing)}; there are {', '.join(found) or 'none'}")
+    for name, kind in found.items():
+        plain = kind.partition("(")[0]
+        if name == "kind":
+            fits = plain in TEXTS
+        elif name in NAMES:
+            fits = plain in (*TEXTS, *INTEGERS)
+        elif name in NUMBERS:
+            fits = plain in (*INTEGERS, *FLOATS)
+        elif name == "clock":
+            fits = kind.startswith(("struct<", "map<string,", "map<int,", "map<bigint,"))
+        elif name == "depends_on":
+            fits = kind in ("array<string>", "array<bigint>", "array<int>")
+        else:
+            fits = True
+        if not fits and plain != "void":
+            raise MisuseError(f"column {name} is {kind}, which does not fit (docs/reference/audit.md)")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A log in the one meaning: `rows` are notifications that say what is known of their events, in the columns that
+    hold something; `judges` those that have columns. Of a log that one task judges, all rows.
+    """
+
+    rows: DataFrame
+    judges: tuple[str, ...]
+    wide: bool = False
+    """Whether moments are so large that doubles do not keep their differences."""
+    in_one_task: bool = False
+
+
+def prepare(journal: DataFrame) -> Prepared:
+    """Types, refusals and lookups; raises FormatError or MisuseError for what has to be refused."""
+    check_types(dict(journal.dtypes))
+    shaped = journal.select(*(_shaped(journal, name) for name in COLUMNS if name in journal.columns), *_marks(journal))
+    for name in NEEDED:
+        if name not in shaped.columns:
+            shaped = shaped.withColumn(name, F.lit(None).cast("bigint" if name == "position" else "string"))
+    stats = _look(shaped)
+    problem = first_problem(stats["_problem"])
+    if problem is not None:
+        raise problem
+    if stats["_full"] or not stats["_told"] or stats["_causes"]:
+        if stats["_rows"] > ONE_TASK_ROWS_MAX:
+            raise MisuseError(
+                f"a full journal (or causes without clocks) of {stats['_rows']} rows: one task judges at most "
+                f"{ONE_TASK_ROWS_MAX}; judge its deliver and tag rows"
+            )
+        if stats["_full"] and "_at" not in journal.columns:
+            raise MisuseError(
+                "a full journal is judged in the order of its rows, which a frame does not have: read it by "
+                "unisono.spark.audits.load, or give it a column _at, the place of each row"
+            )
+        return Prepared(shaped, (), in_one_task=True)
+    held = [name for name in COLUMNS if name in shaped.columns and (name in NEEDED or stats[name])]
+    rows = shaped.where("kind IN ('deliver', 'tag')") if "kind" in held else shaped
+    rows = rows.select(*held, "_at")
+    if stats["_timed"]:
+        own = F.coalesce("delivered_us", "at_us") if "delivered_us" in held else F.col("at_us")
+        rows = rows.withColumn("delivered_us", own)
+    return Prepared(*_known(rows, stats), wide=bool(stats["_extreme"]))
+
+
+def _marks(journal: DataFrame) -> list[Column]:
+    """The place of every row, and what is wrong with it. A frame without `_at` has no order of rows."""
+    if "_problem" in journal.columns:
+        return [F.col("_at"), F.col("_problem")]
+    at = F.col("_at") if "_at" in journal.columns else F.lit(0)
+    return [at.cast("bigint").alias("_at"), _problem(journal).alias("_problem")]
+
+
+def _problem(journal: DataFrame) -> Column:
+    """Per row of a frame, the first thing that has to be refused, else null."""
+    types = dict(journal.dtypes)
+    kind = F.coalesce(F.col("kind"), F.lit("deliver")) if "kind" in types else F.lit("deliver")
+    shown = F.concat_ws(
+        ", ",
+        *(F.concat(F.lit(f"{n} "), F.coalesce(F.col(n).cast("string"), F.lit("null"))) for n in NEEDED if n in types),
+    )
+    found: list[Column] = [
+        F.when(~kind.isin(*KINDS), F.concat(F.lit("column kind: '"), kind, F.lit("' is no kind of record")))
+    ]
+    for name in (name for name in types if name in NUMBERS and types[name] in FLOATS):
+        value = F.col(name)
+        whole = (F.floor(value).cast("double") == value.cast("double")) & (F.abs(value) <= float(WHOLE_MAX))
+        said = F.concat(F.lit(f"column {name}: "), value.cast("string"), F.lit(" is no whole number of 64 bits"))
+        found.append(F.when(value.isNotNull() & ~F.coalesce(whole, F.lit(False)), said))
+    for wanting, columns in (("deliver", NEEDED), ("tag", NEEDED[:2])):
+        for name in columns:
+            absent = F.col(name).isNull() if name in types else F.lit(True)
+            said = F.lit(f"column {name}: missing, but a '{wanting}' record needs it")
+            found.append(F.when((kind == wanting) & absent, said))
+    problem = F.coalesce(*found)
+    return F.when(problem.isNotNull(), F.concat(F.lit("a row of the frame ("), shown, F.lit("), "), problem))
+
+
+def _look(shaped: DataFrame) -> dict[str, Any]:
+    """One pass: what is to be refused, which columns hold something, which judges can be asked."""
+    names = shaped.columns
+    kind = F.col("kind") if "kind" in names else F.lit("deliver")
+    is_told = kind.isin("deliver", "tag")
+
+    def known(*columns: str) -> Column:
+        return reduce(Column.__and__, [F.col(c).isNotNull() if c in names else F.lit(False) for c in columns], is_told)
+
+    moments = [name for name in ("at_us", "published_us", "delivered_us") if name in names]
+    is_timed = F.col("at_us") != 0 if "at_us" in names else F.lit(False)
+    asked = {
+        "_problem": problem_column(),
+        "_rows": F.count("*"),
+        "_told": F.count_if(is_told),
+        "_full": F.count_if(kind.isin(*FULL_KINDS)),
+        "_timed": F.count_if(is_timed),
+        "_authors": F.count_if(known("publisher", "publisher_seq")),
+        "_clocks": F.count_if(known("clock")),
+        "_topics": F.count_if(known("topic")),
+        "_numbers": F.count_if(known("number")),
+        "_lists": F.count_if(known("depends_on")),
+        "_extreme": F.count_if(
+            reduce(Column.__or__, [~F.col(m).between(-(2**52), 2**52) for m in moments], F.lit(False))
+        ),
+        "_due": F.count_if(known("deadline_us", "delivered_us")),
+        "_due_at_all": F.count_if(known("deadline_us")),
+        **{name: F.count(name) for name in names if not name.startswith("_")},
+    }
+    row: dict[str, Any] = shaped.agg(*(column.alias(name) for name, column in asked.items())).collect()[0].asDict()
+    row["_causes"] = row["_lists"] and not (row["_clocks"] and row["_authors"])
+    return row
+
+
+def _known(rows: DataFrame, stats: dict[str, Any]) -> tuple[DataFrame, tuple[str, ...]]:
+    """Every row says what any row says of its event; and the judges there are columns for."""
+    groups: dict[str, tuple[str, ...]] = {
+        name: (name,) for name in ("topic", "number", "clock", "published_us") if name in rows.columns
+    }
+    if stats["_authors"]:
+        groups["author"] = ("publisher", "publisher_seq")
+    split = _split(rows, groups)
+    if split:
+        told = [
+            F.max_by(F.struct(*columns), F.when(_all_known(columns), F.struct("_at", _hash(columns)))).alias(f"_{name}")
+            for name, columns in groups.items()
+            if name in split
+        ]
+        own = [F.col(name).alias(f"_own_{name}") for name in ("topic", "number") if name in split]
+        others = [name for name in rows.columns if not any(name in groups[part] for part in split)]
+        joined = rows.join(rows.groupBy("event").agg(*told), "event")
+        filled = [
+            (
+                F.coalesce(F.col(name), F.col(f"_{part}.{name}"))
+                if part == "published_us"
+                else F.col(f"_{part}.{name}")
+            ).alias(name)
+            for part in split
+            for name in groups[part]
+        ]
+        rows = joined.select(*others, *filled, *own)
+    elif "publisher" in rows.columns and not stats["_authors"]:
+        rows = rows.drop("publisher", "publisher_seq")
+    has_lines = bool(stats["_topics"] and (stats["_numbers"] or stats["_authors"]))
+    if has_lines and split:
+        numbered = [F.col(name).isNotNull() for name in ("number", "publisher_seq") if name in rows.columns]
+        line = F.col("topic").isNotNull() & reduce(Column.__or__, numbered)
+        has_lines = not rows.where(line).isEmpty()
+    can = {
+        "fifo": stats["_authors"],
+        "publisher-order": stats["_authors"] and stats["_topics"],
+        "causal": stats["_authors"] and stats["_clocks"],
+        "exactly-once": True,
+        "complete": has_lines,
+        "kept": stats["_numbers"],
+        "deadline": stats["_due_at_all"] if stats["_timed"] else stats["_due"],
+    }
+    return rows, tuple(name for name in JUDGES if can[name])
+
+
+def _all_known(columns: Iterable[str]) -> Column:
+    return reduce(Column.__and__, [F.col(column).isNotNull() for column in columns])
+
+
+def _hash(columns: Iterable[str]) -> Column:
+    return F.xxhash64(*(F.array_sort(F.map_entries(name)) if name == "clock" else F.col(name) for name in columns))
+
+
+def _split(rows: DataFrame, groups: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Which groups of columns the rows of some event do not tell alike: only those need to be looked up."""
+    if not groups:
+        return []
+    asked = []
+    for name, columns in groups.items():
+        # Maps cannot be compared, hashes can. A group that a row tells by half is not told.
+        told = F.when(_all_known(columns), _hash(columns))
+        is_partial = (F.count(told) < F.count("*")) & (F.count(told) > 0)
+        asked.append((is_partial | F.coalesce(F.min(told) != F.max(told), F.lit(False))).alias(name))
+    found = rows.groupBy("event").agg(*asked)
+    row = found.agg(*(F.count_if(F.col(name)).alias(name) for name in groups)).collect()[0].asDict()
+    return [name for name in groups if row[name]]
+
+
+def _shaped(journal: DataFrame, name: str) -> Column:
+    kind = dict(journal.dtypes)[name]
+    column = F.col(name)
+    if name == "kind":
+        column = F.coalesce(column.cast("string"), F.lit("deliver"))
+    elif name == "at_us":
+        column = F.coalesce(column.cast("bigint"), F.lit(0))
+    elif name == "clock" and kind.startswith("struct<"):  # what pandas makes of a column of dicts
+        fields = journal.select(f"{name}.*").columns
+        pairs = [part for field in fields for part in (F.lit(field), F.col(name)[field].cast("bigint"))]
+        whole = F.map_filter(F.create_map(*pairs), lambda _, number: number.isNotNull())
+        column = F.when(column.isNotNull(), whole)
+    elif name == "clock":
+        column = F.map_filter(column.cast("map<string,bigint>"), lambda _, number: number.isNotNull())
+    elif name == "depends_on":
+        column = F.filter(column.cast("array<string>"), lambda cause: cause.isNotNull())
+    else:
+        column = column.cast("bigint" if name in NUMBERS else "string")
+    return column.alias(name)

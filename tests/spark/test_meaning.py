@@ -1,0 +1,156 @@
+"""Spark reads and refuses dirty logs as the Python judges do: the same verdicts, counts and words."""
+
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.archive.test_archive import rows
+from tests.audit import dirty
+from tests.spark.test_source import fill
+from unisono.audit import Report, examine, judge, read, write_jsonl
+from unisono.audit.columns import write_parquet
+from unisono.cli.main import main
+from unisono.errors import FormatError, MisuseError
+from unisono.model.journal import Header, Journal, Record
+from unisono.spark import reading
+from unisono.spark.archived import deliveries
+from unisono.spark.audits import audit, load, report_file
+
+
+def said(report: Report) -> tuple[object, ...]:
+    """What has to be equal. A witness may be another violation; the degree of order is counted by other places."""
+    metrics = {name: value for name, value in report.metrics.items() if name != "ordering_degree"}
+    verdicts = [(v.judge, v.holds, v.violations, v.judged, bool(v.witness)) for v in report.verdicts]
+    return report.deliveries, report.subscribers, verdicts, metrics
+
+
+@pytest.mark.parametrize("notices", [False, True], ids=["deliveries", "full journals"])
+def test_spark_says_of_dirty_files_what_python_says(spark: SparkSession, tmp_path: Path, notices: bool) -> None:
+    """Forty logs in one: a job for each would be forty times as long."""
+    path = dirty.write_many(range(40), tmp_path, notices)
+    expected = examine(read(path))
+    assert sum(not verdict.holds for verdict in expected.verdicts) > 7, "there is something to find"
+    assert said(report_file(spark, path)) == said(expected)
+
+
+ROW = '{"subscriber":"s","event":"a","position":1}\n'
+REFUSED = {
+    "no event": '{"subscriber":"s","position":1}\n',
+    "an unknown kind": '{"kind":"delivered","subscriber":"s","event":"a","position":1}\n',
+    "no JSON": "{]\n",
+    "a number that no column holds": '{"subscriber":"s","event":"a","position":9223372036854775808}\n',
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_spark_refuses_in_the_words_of_python(spark: SparkSession, tmp_path: Path, what: str) -> None:
+    """The first of all refusals, with its file and line, whatever the tasks do first."""
+    folder = tmp_path / "log" / "topic=T"
+    folder.mkdir(parents=True)
+    (folder / "part-0").write_text(ROW * 3)
+    (folder / "part-1.gz").write_bytes(gzip.compress((ROW + REFUSED[what] + ROW).encode()))
+    (folder / "part-2").write_text("{]\n")
+    with pytest.raises(FormatError) as expected:
+        read(tmp_path / "log")
+    with pytest.raises(FormatError) as found:
+        report_file(spark, tmp_path / "log")
+    assert str(found.value) == str(expected.value)
+    assert "part-1.gz, line 2" in str(found.value)
+
+
+def test_equal_positions_stand_in_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """All deliveries of a subscriber have one position: only the order of rows tells what came first."""
+    names = [f"e{i}" for i in range(8)]
+    records = [Record(subscriber="s", event=event, position=1) for event in names[::-1]]
+    records += [Record(subscriber="t", event=event, position=2**63 - 1) for event in names]
+    write_jsonl(tmp_path / "log", Header(), records)
+    found = {v.judge: v.violations for v in report_file(spark, tmp_path / "log").verdicts}
+    assert found == {v.judge: v.violations for v in examine(read(tmp_path / "log")).verdicts}
+    assert found["pairwise-order"] == 28
+
+
+def test_what_one_subscriber_s_rows_tell_judges_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    told = [
+        Record(subscriber="s", event="a", position=1, publisher="p", publisher_seq=1, topic="T"),
+        Record(subscriber="s", event="b", position=2, publisher="p", publisher_seq=2, topic="T", clock={"p": 1}),
+    ]
+    silent = [Record(subscriber="t", event="b", position=1), Record(subscriber="t", event="a", position=2)]
+    (tmp_path / "log").mkdir()
+    write_parquet(tmp_path / "log" / "1", Header(), told)
+    write_jsonl(tmp_path / "log" / "2", Header(), silent)
+    found = {v.judge: v.violations for v in report_file(spark, tmp_path / "log").verdicts}
+    assert (found["fifo"], found["publisher-order"], found["causal"]) == (1, 1, 1)
+
+
+def test_a_journal_without_deliveries_is_not_said_to_hold(spark: SparkSession, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "empty", Header(), [])
+    assert said(report_file(spark, tmp_path / "empty")) == said(examine(read(tmp_path / "empty")))
+
+
+def test_lines_are_read_in_ranges_and_named_by_their_number(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PIECE_BYTES", 100)
+    records = [Record(subscriber="s", event=f"e{i}", position=i // 2) for i in range(40)]
+    write_jsonl(tmp_path / "log", Header(), records)
+    found = load(spark, tmp_path / "log").orderBy("_at").collect()
+    assert [row.event for row in found] == [record.event for record in records]
+    text = (tmp_path / "log").read_text()
+    (tmp_path / "log").write_text(text.replace('"event":"e17"', '"event":true'))
+    for read_it in (report_file, load):  # a broken file is no frame that lacks some rows
+        with pytest.raises(FormatError, match=r"log, line 19, column event"):
+            read_it(spark, tmp_path / "log")
+
+
+def test_an_archive_and_journals_with_other_columns_are_judged_together(spark: SparkSession, tmp_path: Path) -> None:
+    """As docs/reference/spark.md recommends: a client's journal knows no topic, the archive no clock."""
+    fill(tmp_path / "archive", 1, 20)
+    told = [row for row in rows(1, 20) if row.seq in (3, 4, 9)]
+    order = [told[1], told[0], told[2]]
+    records = [
+        Record(subscriber="ann", event=f"{row.publisher}:{row.publisher_seq}", position=i, clock={"nobody": 1})
+        for i, row in enumerate(order)
+    ]
+    write_parquet(tmp_path / "ann.parquet", Header(), records)
+    archive = deliveries(spark.read.format("unisono").load(str(tmp_path / "archive")))
+    journal = spark.read.parquet(str(tmp_path / "ann.parquet"))
+    together = archive.unionByName(journal, allowMissingColumns=True)
+    names = [name for name in Record.__struct_fields__ if name in together.columns]
+    same = [
+        Record(**{name: value for name in names if (value := getattr(row, name)) is not None})
+        for row in together.collect()
+    ]
+    expected = {v.judge: (v.holds, v.violations) for v in judge(Journal(Header(), same))}
+    assert expected["pairwise-order"] == (False, 1)
+    assert {row.judge: (row.holds, row.violations) for row in audit(together).collect()} == expected
+
+
+def test_a_frame_with_rows_to_refuse_is_refused(spark: SparkSession) -> None:
+    names = "kind STRING, subscriber STRING, event STRING, position DOUBLE"
+    for row, problem in (
+        (("deliver", "s", None, 1.0), "column event: missing, but a 'deliver' record needs it"),
+        (("delivered", "s", "a", 1.0), "column kind: 'delivered' is no kind of record"),
+        ((None, "s", "a", 1.5), "column position: 1.5 is no whole number"),
+    ):
+        with pytest.raises(FormatError) as caught:
+            audit(spark.createDataFrame([("deliver", "s", "a", 2.0), row], names))
+        assert problem in str(caught.value)
+    with pytest.raises(MisuseError, match="in the order of its rows"):
+        audit(spark.createDataFrame([("subscribe", "s", None, None)], names))
+
+
+def test_malformed_lines_are_one_line_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before any JVM starts, where the first rows show it."""
+    (tmp_path / "log.jsonl").write_text(ROW + "{]\n")
+    monkeypatch.setattr(sys, "argv", ["unisono", "audit", str(tmp_path / "log.jsonl"), "--on", "spark"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "log.jsonl, line 2: " in said
+    assert said.strip().count("\n") == 0
