@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from unisono.audit import write_jsonl
+from unisono.audit import judge, write_jsonl
 from unisono.cli.main import main
-from unisono.model.journal import Header, Record
+from unisono.model.journal import Header, Journal, Record
 
 
 class Done(NamedTuple):
@@ -103,6 +103,33 @@ def test_a_promise_that_cannot_be_judged_exits_2(run: Run, opposite: Path, argum
     done = run("audit", opposite, *arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("engine", ["python", "arrow"])
+def test_a_journal_that_shows_nothing_does_not_hold(run: Run, tmp_path: Path, engine: str) -> None:
+    """Nobody was notified, nobody is owed anything: no judge may say that its promise was kept."""
+    promises = ("pairwise-order", "exactly-once", "complete", "kept")
+    records = [Record("subscribe", subscriber="s", topic="T", number=0), Record("end")]
+    write_jsonl(tmp_path / "silent", Header(promises=promises), records)
+    done = run("audit", tmp_path / "silent", "--json", "--on", engine)
+    report = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert "pairwise-order: nothing to judge: nobody was notified of anything" in done.stderr
+    assert [verdict for verdict in report["verdicts"] if verdict["holds"] or verdict["judged"]] == []
+    assert len(report["verdicts"]) >= len(promises)
+    assert "nothing to judge" in run("audit", tmp_path / "silent").stdout
+
+
+def test_a_subscriber_that_nobody_owes_anything_shows_nothing() -> None:
+    """Events there are, but none that it could have missed."""
+    records = [
+        Record("publish", event="p:1", topic="T"),
+        Record("timestamp", event="p:1", topic="T", number=1),
+        Record("subscribe", subscriber="s", topic="T", number=1),
+        Record("end"),
+    ]
+    (found,) = judge(Journal(Header(), records), ["complete"])
+    assert (found.judged, found.witness) == (False, "nothing to judge: no subscription that lasts is owed anything")
 
 
 def test_a_broken_journal_is_one_line_with_the_position_and_exit_2(run: Run, opposite: Path) -> None:

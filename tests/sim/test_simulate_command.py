@@ -67,6 +67,13 @@ def test_a_promise_kept_by_all_runs_exits_0(unisono: Run) -> None:
     ]
 
 
+def test_a_promise_that_no_run_shows_a_case_of_exits_2(unisono: Run) -> None:
+    ran = unisono("simulate", "fifo/reorder", "--seeds", "0..1", "--set", "workload.rate_per_s=0", "--json")
+    assert ran.status == 2
+    assert "nothing to judge in any run" in ran.err
+    assert [verdict for verdict in ran.report["verdicts"] if verdict["holds"] or verdict["judged"]] == []
+
+
 def test_a_failing_seed_exits_1_and_prints_the_command_that_replays_it(unisono: Run, tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_text(BROKEN)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 
 from unisono.audit.debts import Book, Debts, keep_book
 from unisono.audit.trace import Trace
-from unisono.audit.verdict import Verdict, failed, passed
+from unisono.audit.verdict import Verdict, failed, nothing, passed
 from unisono.model.journal import Record
 
 JUDGE = "complete"
@@ -30,7 +30,9 @@ def _judge_book(trace: Trace, book: Book) -> Verdict:
     unnumbered = _unnumbered(book)
     violations = 0
     witness = ""
+    is_owed = trace.deliveries > 0
     for subscriber, topic, account in debts.stable():
+        is_owed = is_owed or debts.owe_something(subscriber, topic, account, [event for event, _ in unnumbered])
         missing = [
             (event, f"number {number} of {topic}")
             for number, event in book.numbers.get(topic, {}).items()
@@ -51,6 +53,8 @@ def _judge_book(trace: Trace, book: Book) -> Verdict:
                 f"{event} ({what}) was never notified to {subscriber}, which is subscribed to {topic} from number "
                 f"{account.base} on; no gap, void, cut or stall covers it; {debts.fate(subscriber, event)}"
             )
+    if not is_owed:
+        return nothing(JUDGE, "no subscription that lasts is owed anything")
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
 
 
@@ -85,8 +89,8 @@ def _judge_plain(trace: Trace) -> Verdict | None:
                 topic, publisher, number = line
                 last = record.last_number if record.last_number is not None else number
                 gaps.setdefault((record.subscriber, topic, publisher), []).append((number, last))
-    if not known and trace.deliveries:
-        return None
+    if not known:
+        return None if trace.deliveries else nothing(JUDGE, "nobody was notified of anything")
     ordered = {key: sorted(numbers) for key, numbers in known.items()}
     violations = 0
     witness = ""

@@ -1,7 +1,7 @@
 """`deadline`: whoever was promised an answer by a moment got the event, or a notice instead of it, by then."""
 
 from unisono.audit.trace import Trace
-from unisono.audit.verdict import Verdict, failed, passed
+from unisono.audit.verdict import Verdict, failed, nothing, passed
 
 JUDGE = "deadline"
 ANSWERS = ("deliver", "tag", "gap", "stalled")
@@ -36,6 +36,6 @@ def judge_deadline(trace: Trace) -> Verdict | None:
                     f"{record.subscriber} had {notice}{what} "
                     f"at {answered} us, {worst} us after its deadline of {deadline} us"
                 )
-    if not judged and trace.deliveries:
-        return None
+    if not judged:
+        return None if trace.deliveries else nothing(JUDGE, "nobody was answered by a deadline")
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)

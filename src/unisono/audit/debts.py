@@ -147,6 +147,13 @@ class Debts:
             and not self._cuts.excuse(subscriber, self._trace.records[row])
         )
 
+    def owe_something(self, subscriber: str, topic: str, account: Account, unnumbered: list[str]) -> bool:
+        """Whether there is any debt, settled or not."""
+        numbers = self.book.numbers.get(topic, {})
+        return any(self.owes_number(account, event, number) for number, event in numbers.items()) or any(
+            self.owes_unnumbered(subscriber, topic, account, event) for event in unnumbered
+        )
+
     def fate(self, subscriber: str, event: str) -> str:
         """Words: what is known of an event that was never notified."""
         arrived = self.book.arrived.get((subscriber, event))

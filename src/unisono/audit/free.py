@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from unisono.audit.trace import Trace
-from unisono.audit.verdict import Verdict, failed, passed
+from unisono.audit.verdict import Verdict, failed, nothing, passed
 
 JUDGE = "free"
 Item = tuple[str, int]
@@ -103,6 +103,8 @@ def judge_free(trace: Trace) -> Verdict | None:
                 if not subscriber.forces(first, second):
                     violations += 1
                     witness = witness or _explain(name, other, first, second, subscriber, entries, names)
+    if not violations and not trace.deliveries:
+        return nothing(JUDGE, "nobody was notified of anything")
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
 
 

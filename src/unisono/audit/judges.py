@@ -11,7 +11,7 @@ from unisono.audit.kept import judge_kept
 from unisono.audit.once import judge_exactly_once
 from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
 from unisono.audit.trace import Trace
-from unisono.audit.verdict import Verdict
+from unisono.audit.verdict import Verdict, nothing
 from unisono.errors import MisuseError
 from unisono.model.journal import Journal
 
@@ -32,6 +32,9 @@ JUDGES: Mapping[str, Judge] = {
     "free": judge_free,
 }
 
+OF_NOTIFICATIONS = ("pairwise-order", "local-order", "acyclic", "fifo", "publisher-order", "causal", "exactly-once")
+"""Judges of what subscribers were notified of: where nobody was, they have nothing to judge."""
+
 
 def judge_trace(trace: Trace, names: Iterable[str] | None = None) -> list[Verdict]:
     """The verdicts of the named judges, or of all that the journal has columns for."""
@@ -39,7 +42,10 @@ def judge_trace(trace: Trace, names: Iterable[str] | None = None) -> list[Verdic
     for name in JUDGES if names is None else names:
         if name not in JUDGES:
             raise MisuseError(f"there is no judge {name!r}; there are {', '.join(JUDGES)}")
-        verdict = JUDGES[name](trace)
+        if trace.deliveries or name not in OF_NOTIFICATIONS:
+            verdict = JUDGES[name](trace)
+        else:
+            verdict = nothing(name, "nobody was notified of anything")
         if verdict is not None:
             verdicts.append(verdict)
         elif names is not None:
@@ -50,6 +56,7 @@ def judge_trace(trace: Trace, names: Iterable[str] | None = None) -> list[Verdic
 def judge(journal: Journal, names: Iterable[str] | None = None) -> list[Verdict]:
     """`judge(read("run.jsonl"))`: one verdict per judge the journal has columns for.
 
-    A named judge that cannot work on the journal is an error: an unjudged promise must not look kept.
+    A named judge that cannot work on the journal is an error, and a promise that the journal shows no case of does not
+    hold (`judged` tells it from a violated one): an unjudged promise must not look kept.
     """
     return judge_trace(Trace(journal), names)

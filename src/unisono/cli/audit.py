@@ -39,7 +39,7 @@ def audit(
     """Is a journal, or any log of deliveries, consistent?
 
     FILE is JSON lines, Arrow or Parquet with at least the columns subscriber, event and position; more columns switch
-    more judges on. Exit: 0 the promise holds, 1 it is violated, 2 could not run.
+    more judges on. Exit: 0 the promise holds, 1 it is violated, 2 could not run, or FILE shows nothing to judge.
 
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
     """
@@ -60,8 +60,11 @@ def audit(
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
         _print(report, promised)
-    if not all(judged[name].holds for name in promised):
+    if any(judged[name].is_violated for name in promised):
         raise typer.Exit(1)
+    for name in promised:
+        if not judged[name].judged:
+            raise MisuseError(f"{file}: {name}: {judged[name].witness}")
 
 
 def _on_spark(on: str, file: Path) -> tuple[Header, Report]:
@@ -85,10 +88,12 @@ def _print(report: Report, promised: list[str]) -> None:
     table = Table("judge", "verdict", "violations", "promised", box=None, pad_edge=False)
     for verdict in report.verdicts:
         word = Text("holds", "green") if verdict.holds else Text("violated", "red")
+        if not verdict.judged:
+            word = Text("nothing to judge", "yellow")
         table.add_row(verdict.judge, word, str(verdict.violations), "yes" if verdict.judge in promised else "")
     console.print(f"{report.deliveries} deliveries to {report.subscribers} subscribers")
     console.print(table)
     for verdict in report.verdicts:
-        if not verdict.holds:
+        if verdict.is_violated:
             console.print(Text(f"{verdict.judge}: {verdict.witness}"))
     console.print(", ".join(f"{name} {value:.10g}" for name, value in report.metrics.items()))

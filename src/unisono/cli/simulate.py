@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return not all(verdict.holds for verdict in self.verdicts)
+        return any(verdict.is_violated for verdict in self.verdicts)
 
 
 def simulate(
@@ -49,7 +49,8 @@ def simulate(
 ) -> None:
     """Play a scenario over many seeds in virtual time and judge it.
 
-    A run is decided by the scenario and its seed alone. Exit: 0 all promises held, 1 a run broke one, 2 could not run.
+    A run is decided by the scenario and its seed alone. Exit: 0 all promises held, 1 a run broke one, 2 could not run,
+    or no run has shown a case of a promise.
 
     Example: unisono simulate fifo/reorder --seeds 0..199
     """
@@ -76,7 +77,7 @@ def simulate(
             runs.append(run)
             if run.failed:
                 for verdict in run.verdicts:
-                    if not verdict.holds:
+                    if verdict.is_violated:
                         errors.print(f"seed {run.seed}: {verdict.judge} is broken: {verdict.witness}")
                 errors.print(f"  replay: {shlex.join([*replay, '--seeds', str(run.seed), '--journal', 'DIR'])}")
     failed_seeds = [run.seed for run in runs if run.failed]
@@ -93,6 +94,9 @@ def simulate(
         _show(report)
     if failed_seeds:
         raise typer.Exit(VIOLATED)
+    for verdict in report["verdicts"]:
+        if not verdict["judged"]:
+            raise MisuseError(f"{name}: {verdict['judge']}: {verdict['witness']}")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -126,12 +130,16 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
     for run in runs:
         for verdict in run.verdicts:
             whole = verdicts.setdefault(
-                verdict.judge, {"judge": verdict.judge, "holds": True, "violations": 0, "witness": ""}
+                verdict.judge, {"judge": verdict.judge, "holds": True, "violations": 0, "witness": "", "judged": False}
             )
             whole["violations"] += verdict.violations
-            if not verdict.holds:
+            whole["judged"] |= verdict.judged
+            if verdict.is_violated:
                 whole["holds"] = False
                 whole["witness"] = whole["witness"] or f"seed {run.seed}: {verdict.witness}"
+    for whole in verdicts.values():
+        if not whole["judged"]:
+            whole["holds"], whole["witness"] = False, "nothing to judge in any run"
     return list(verdicts.values())
 
 
@@ -184,7 +192,9 @@ def _show(report: dict[str, Any]) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{report['scenario']}: {report['runs']} runs, {report['deliveries']} deliveries")
     for verdict in report["verdicts"]:
-        if verdict["holds"]:
+        if not verdict["judged"]:
+            console.print(f"  {verdict['judge']}: {verdict['witness']}")
+        elif verdict["holds"]:
             console.print(f"  {verdict['judge']} holds")
         else:
             console.print(f"  {verdict['judge']} BROKEN, {verdict['violations']} violations; {verdict['witness']}")
