@@ -47,7 +47,11 @@ def test_what_any_reader_finds_is_kept() -> None:
 
 def test_what_nobody_looked_for_is_not_missed() -> None:
     other = Record("searched", topic="X")
-    assert verdict(PUBLISHED, told("accepted stored"), other).holds
+    found = verdict(PUBLISHED, told("accepted stored"), other)
+    assert (found.holds, found.witness) == (
+        True,
+        "no reader says whether 1 events that were accepted as stored are kept",
+    )
     assert verdict(PUBLISHED, told("accepted stored", at_us=6), Record("searched", 5, topic="T")).holds, "too early"
     assert not verdict(PUBLISHED, told("accepted stored", at_us=5), Record("searched", 5, topic="T")).holds
 

@@ -32,10 +32,12 @@ def judge_kept(trace: Trace) -> Verdict | None:
     if not has_outcomes and not any(r.number is not None and r.kind in NUMBERED for r in trace.records):
         return None if trace.deliveries else nothing(JUDGE, "the journal has neither outcomes nor numbers")
     found = list(_ambiguous(trace))
+    but = ""
     if has_outcomes:
         book, places = keep_book(trace), _places(trace)
         found += [*_unreadable(trace, places), *_untold(trace, book, places), *_refused(trace, book)]
-    return failed(JUDGE, sum(count for count, _ in found), found[0][1]) if found else passed(JUDGE)
+        but = _unread(trace, book, places)
+    return failed(JUDGE, sum(count for count, _ in found), found[0][1]) if found else passed(JUDGE, but)
 
 
 def _places(trace: Trace) -> dict[str, tuple[str, int | None]]:
@@ -73,6 +75,14 @@ def _unreadable(trace: Trace, places: dict[str, tuple[str, int | None]]) -> Iter
                 f"{event} was accepted as stored on {topic}, and {who}, reading everything that is kept of {topic}"
             )
             yield 1, f"{witness} afterwards, did not find it"
+
+
+def _unread(trace: Trace, book: Book, places: dict[str, tuple[str, int | None]]) -> str:
+    """Words: of how many stored events nobody looked whether they are kept."""
+    searched = {record.topic: None for record in trace.records if record.kind == "searched"}
+    stored = [event for event, outcome in book.outcomes.items() if outcome == STORED]
+    unread = [event for event in stored if places.get(event, ("", None))[0] not in searched]
+    return f"no reader says whether {len(unread)} events that were accepted as stored are kept" if unread else ""
 
 
 def _untold(trace: Trace, book: Book, places: dict[str, tuple[str, int | None]]) -> Iterator[tuple[int, str]]:

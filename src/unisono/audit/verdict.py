@@ -6,7 +6,8 @@ from msgspec import Struct
 class Verdict(Struct, frozen=True):
     """`violations` counts in the judge's own unit (docs/reference/audit.md); `witness` is a minimal one, in words.
 
-    A promise that the journal shows no case of is not `judged`, and does not hold: `witness` says what is not there.
+    Of a promise that holds it says which part of it the journal cannot show. One that the journal shows no case of is
+    not `judged`, and does not hold.
     """
 
     judge: str
@@ -20,8 +21,9 @@ class Verdict(Struct, frozen=True):
         return self.judged and not self.holds
 
 
-def passed(judge: str) -> Verdict:
-    return Verdict(judge, holds=True)
+def passed(judge: str, but: str = "") -> Verdict:
+    """`but` says in words what the journal cannot show."""
+    return Verdict(judge, holds=True, witness=but)
 
 
 def failed(judge: str, violations: int, witness: str) -> Verdict:

@@ -94,6 +94,6 @@ def _print(report: Report, promised: list[str]) -> None:
     console.print(f"{report.deliveries} deliveries to {report.subscribers} subscribers")
     console.print(table)
     for verdict in report.verdicts:
-        if verdict.is_violated:
+        if verdict.judged and verdict.witness:
             console.print(Text(f"{verdict.judge}: {verdict.witness}"))
     console.print(", ".join(f"{name} {value:.10g}" for name, value in report.metrics.items()))

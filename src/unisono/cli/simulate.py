@@ -81,7 +81,7 @@ def simulate(
                         errors.print(f"seed {run.seed}: {verdict.judge} is broken: {verdict.witness}")
                 errors.print(f"  replay: {shlex.join([*replay, '--seeds', str(run.seed), '--journal', 'DIR'])}")
     failed_seeds = [run.seed for run in runs if run.failed]
-    report = {
+    report: dict[str, Any] = {
         "scenario": scenario.name,
         "runs": len(runs),
         "failed_seeds": failed_seeds,
@@ -94,9 +94,9 @@ def simulate(
         _show(report)
     if failed_seeds:
         raise typer.Exit(VIOLATED)
-    for verdict in report["verdicts"]:
-        if not verdict["judged"]:
-            raise MisuseError(f"{name}: {verdict['judge']}: {verdict['witness']}")
+    for whole in report["verdicts"]:
+        if not whole["judged"]:
+            raise MisuseError(f"{name}: {whole['judge']}: {whole['witness']}")
 
 
 def parse_seeds(text: str) -> list[int]:
