@@ -23,7 +23,8 @@ from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Creates, Taken, Wanted
 from unisono.runtime import edge
 from unisono.runtime.brokers import endpoint
-from unisono.runtime.frames import Codec, Connection, Hello, Letter
+from unisono.runtime.connection import Connection
+from unisono.runtime.frames import Codec, Hello, Letter
 from unisono.runtime.loop import run as run_loop
 from unisono.runtime.nats_server import NatsServer
 

@@ -30,7 +30,11 @@ class FormatError(MisuseError):
 
 
 class PeerError(UnisonoError):
-    """The other end of a connection broke the protocol."""
+    """The other end of a connection broke the protocol, or refused us; `code` is one of `model.limits.REASONS`."""
+
+    def __init__(self, text: str, code: str = "protocol") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class TransportError(UnisonoError):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from unisono.errors import MisuseError
 from unisono.model.ids import Address, Topic
 from unisono.protocols.coded.wire import (
+    DIGEST_BYTES,
     OVERHEAD_BYTES,
     PACKET_BYTES,
+    SEQUENCE_MAX,
     Bad,
     Geometry,
     Packet,
@@ -116,3 +118,13 @@ def test_the_digest_says_whose_content_it_is() -> None:
     ]
     assert len(set(digests)) == len(digests)
     assert publisher_id(Address("a")) != publisher_id(Address("b"))
+
+
+def test_a_sequence_outside_the_range_is_turned_away() -> None:
+    geometry = Geometry(1, 8, 8, bytes(DIGEST_BYTES))
+    kinds = [
+        unpack(pack(Packet(Topic(1), 7, sequence, 0, geometry, b"\x01", bytes(8))))
+        for sequence in (SEQUENCE_MAX, SEQUENCE_MAX + 1, 2**64 - 1)
+    ]
+    assert [isinstance(kind, Packet) for kind in kinds] == [True, False, False]
+    assert kinds[1:] == [Bad.SEQUENCE, Bad.SEQUENCE]

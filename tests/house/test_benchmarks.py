@@ -14,6 +14,7 @@ from unisono.errors import FormatError
 HOME = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
     "ens_raw": ["--scale", "0.01", "--rounds", "1"],
+    "hostile": ["--seconds", "0.3", "--cases", "patterns"],
     "node_memory": ["--marks", "2000", "4000"],
     "order": ["--scale", "0.02", "--rounds", "1", "--sites", "1", "--cases", "nats core"],
 }

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.model.ids import Address
+from unisono.runtime.connection import Connection, WireConfig
 from unisono.runtime.frames import (
     PROTOCOL_VERSIONS,
     Codec,
-    Connection,
     FrameReader,
     Hello,
     Letter,
-    WireConfig,
+    Rejected,
     agree_on_protocol,
     decode_hello,
     encode_frame,
@@ -56,7 +56,7 @@ def test_frames_survive_any_cutting_of_the_stream(bodies: list[bytes], step: int
 
 def test_a_frame_over_the_limit_is_refused_from_its_length_alone() -> None:
     with pytest.raises(PeerError, match="longest allowed is 100"):
-        FrameReader(100).feed((101).to_bytes(4, "big"))
+        list(FrameReader(100).feed((101).to_bytes(4, "big")))
 
 
 @settings(max_examples=600)
@@ -96,7 +96,7 @@ def test_a_peer_without_a_common_protocol_is_refused(theirs: tuple[int, int]) ->
 class Side:
     """What one end of a connection saw."""
 
-    def __init__(self, name: str, reject: str | None = None, config: WireConfig = WireConfig()) -> None:
+    def __init__(self, name: str, reject: Rejected | None = None, config: WireConfig = WireConfig()) -> None:
         self.hello = Hello("node", (Address(name),))
         self.config = config
         self.reject = reject
@@ -188,7 +188,7 @@ def test_garbage_after_the_hello_closes_the_connection_with_a_peer_error() -> No
 
 def test_a_rejected_peer_is_told_why_and_cut_off() -> None:
     async def run() -> None:
-        a, b = Side("a"), Side("b", reject="wrong token")
+        a, b = Side("a"), Side("b", reject=Rejected("wrong token", "token"))
         server = await pair(a, b)
         error = await asyncio.wait_for(a.closed, 10)
         assert isinstance(error, PeerError)
@@ -213,7 +213,7 @@ def test_a_peer_that_never_introduces_itself_is_cut_off() -> None:
 
 def test_a_peer_that_does_not_read_cannot_fill_our_memory() -> None:
     async def run() -> None:
-        a, b = Side("a", config=WireConfig(letters_waiting_max=1000)), Side("b")
+        a, b = Side("a", config=WireConfig(waiting_bytes_max=1_000_000)), Side("b")
         server = await pair(a, b)
         await until(lambda: b.connection is not None and b.connection.peer is not None)
         assert a.connection is not None
@@ -222,7 +222,7 @@ def test_a_peer_that_does_not_read_cannot_fill_our_memory() -> None:
         big = Letter(Address("b"), Text("x" * 50_000))
         while not a.closed.done():
             a.connection.post(big)
-            assert a.connection.waiting <= 1002
+            assert a.connection.waiting_bytes <= 1_100_000
             await asyncio.sleep(0)
         assert isinstance(a.closed.result(), TransportError)
         server.close()

@@ -195,6 +195,27 @@ def test_a_full_disk_stops_the_host_before_anything_leaves(tmp_path: Path) -> No
     asyncio.run(run())
 
 
+def test_a_state_that_cannot_be_written_does_not_end_the_host_nor_any_later_start(tmp_path: Path) -> None:
+    """An input that got past every door and makes a number that no snapshot can hold is in the log for ever."""
+
+    async def run() -> None:
+        for start in range(3):
+            seen = Seen()
+            host = make(tmp_path, seen, segment_bytes=200)
+            assert await host.start() == (0 if start == 0 else 20 + 2 * start)
+            for amount in (2**63, 2**63) if start == 0 else ():
+                host.post(Add(amount))
+            for _ in range(20 if start == 0 else 2):
+                host.post(Add(1))
+                await host.settle()
+            await until(lambda host=host: host.counters.unwritable >= 1)
+            assert host.failure is None
+            assert total(host) == 2**64 + 20 + 2 * start
+            await host.stop()
+
+    asyncio.run(run())
+
+
 def test_snapshots_bound_the_log_and_a_restart_agrees(tmp_path: Path) -> None:
     async def run() -> None:
         host = make(tmp_path, Seen(), segment_bytes=2_000, turn_inputs_max=10)

@@ -7,11 +7,11 @@ with what exists, and enormous ones so that they do not.
 import contextlib
 import random
 import types
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from unisono.errors import PeerError, UnisonoError
 from unisono.machine import Send
@@ -37,6 +37,8 @@ def invent(dice: random.Random, kind: Any, depth: int = 0) -> Any:
     """A random value of a type as messages have it."""
     kind = getattr(kind, "__supertype__", kind)
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return within(invent(dice, inner[0], depth), inner[1])
     if kind is Any:
         return dice.choice([None, 0, "x", [], {}])
     if kind is int:
@@ -65,8 +67,15 @@ def invent(dice: random.Random, kind: Any, depth: int = 0) -> Any:
     if origin is dict:
         return {invent(dice, inner[0], depth + 1): invent(dice, inner[1], depth + 1) for _ in range(count)}
     assert issubclass(kind, Struct), kind
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return kind(**{name: invent(dice, hints[name], depth + 1) for name in kind.__struct_fields__})
+
+
+def within(value: Any, bounds: Meta) -> Any:
+    """What passes the door: numbers outside are refused there (tests/runtime/hostile)."""
+    if isinstance(value, int):
+        return max(bounds.ge or 0, min(int(bounds.le or value), value))
+    return value
 
 
 def topic(dice: random.Random) -> int:
@@ -137,7 +146,7 @@ def samples(dice: random.Random) -> list[bytes]:
     """Whole frames of every kind of message that a connection may carry, alone and inside a session's frame."""
     codec = Codec(edge.Letters)
     kinds = [kind for kind in get_args(edge.Letters) if isinstance(kind, type) and not issubclass(kind, Frame)]
-    found = [encode_frame(Hello("client", (Address("c1"),), token="t")), encode_frame(Rejected("no"))]
+    found = [encode_frame(Hello("client", (Address("c1"),), nonce=b"n")), encode_frame(Rejected("no"))]
     for kind in kinds * 5 + list(get_args(edge.NodeMessage)) * 5:
         try:
             message = invent(dice, kind)

@@ -14,6 +14,7 @@ from unisono.model.time import Micros
 from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
 from unisono.runtime.host import Host
 from unisono.runtime.links import Links, LinksConfig
+from unisono.runtime.security import Tokens
 from unisono.runtime.wal import Log, LogConfig
 from unisono.structures.sessions import Frame, Handled, Reconnected, Sessions, SessionsConfig
 
@@ -33,13 +34,14 @@ class Party:
         self.me, self.peer = me, peer
         self.errors: list[UnisonoError | None] = []
         self.links = Links(
-            Hello("node", (me,), token="secret"),
+            Hello("node", (me,)),
             CODEC,
-            lambda hello: None if hello.token == "secret" else "wrong token",
+            lambda hello: None,
             sender,
             self._up,
             lambda _hello, error: self.errors.append(error),
             LinksConfig(redial_s_min=0.01, redial_s_max=0.05),
+            tokens=Tokens("secret", "secret", ""),
         )
         self.adder = Adder(peer if passes_on else None)
         machine = Sessions(self.adder, me, (peer,), Toys, Toys, QUICK)
@@ -128,7 +130,7 @@ def test_a_party_with_a_wrong_token_stays_outside(tmp_path: Path) -> None:
         parent = Party(PARENT, CHILD, tmp_path / "parent", passes_on=False)
         port = await listening(parent)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(encode_frame(Hello("node", (CHILD,), token="guess")))
+        writer.write(encode_frame(Hello("node", (CHILD,))))
         assert b"wrong token" in await asyncio.wait_for(reader.read(), 10)
         assert not parent.links.is_up(CHILD)
         writer.close()
@@ -178,7 +180,7 @@ def test_a_party_that_speaks_in_anothers_name_is_cut_off_and_not_heard(tmp_path:
         parent = Party(PARENT, CHILD, tmp_path / "parent", passes_on=False)
         port = await listening(parent)
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(encode_frame(Hello("client", (Address("mallory"),), token="secret")))
+        writer.write(encode_frame(Hello("client", (Address("mallory"),))))
         writer.write(encode_frame([Letter(PARENT, forged)]))
         await until(lambda: parent.links.counters.closed == 1)
         assert parent.links.counters.forged == 1
@@ -194,7 +196,7 @@ def test_a_local_address_cannot_be_taken_over_by_a_party(tmp_path: Path) -> None
         parent = Party(PARENT, CHILD, tmp_path / "parent", passes_on=False)
         port = await listening(parent)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(encode_frame(Hello("client", (PARENT,), token="secret")))
+        writer.write(encode_frame(Hello("client", (PARENT,))))
         assert b"not yours" in await asyncio.wait_for(reader.read(), 10)
         writer.close()
         await parent.stop()
@@ -208,7 +210,7 @@ def test_a_full_host_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None
         parent.host._config = parent.host._config.__class__(queue_max=50, turn_inputs_max=5)
         port = await listening(parent)
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(encode_frame(Hello("client", (Address("c1"),), token="secret")))
+        writer.write(encode_frame(Hello("client", (Address("c1"),))))
         longest = 0
         for _ in range(200):
             writer.write(encode_frame([Letter(PARENT, Add(1))] * 10))

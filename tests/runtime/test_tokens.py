@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,10 +14,11 @@ from unisono.model.deployment import Deployment, Security
 from unisono.model.ids import Address
 from unisono.runtime import edge
 from unisono.runtime.brokers import embedded_endpoint, endpoint
+from unisono.runtime.connection import Connection
 from unisono.runtime.ens.adapter import Item
 from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.frames import Codec, Connection, Hello
-from unisono.runtime.security import Tokens, tokens_of
+from unisono.runtime.frames import Codec, Hello, Rejected
+from unisono.runtime.security import Tokens, prove, tokens_of
 
 SECURITY = Security(token_variable="TEST_CLIENT_TOKEN", node_token_variable="TEST_NODE_TOKEN")
 
@@ -28,12 +30,12 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Deployment:
     return star(data=False, security=SECURITY)
 
 
-async def introduce(deployment: Deployment, hello: Hello, tls: ssl.SSLContext | None = None) -> str:
+async def introduce(deployment: Deployment, hello: Hello, tls: ssl.SSLContext | None = None, token: str = "") -> str:
     """What a node says to this hello: "" if it lets us in."""
     loop = asyncio.get_running_loop()
     said: asyncio.Future[str] = loop.create_future()
 
-    def admit(connection: Connection, theirs: Hello) -> str | None:
+    def admit(connection: Connection, theirs: Hello) -> Rejected | None:
         said.set_result("")
         return None
 
@@ -42,7 +44,7 @@ async def introduce(deployment: Deployment, hello: Hello, tls: ssl.SSLContext | 
             said.set_result(str(error))
 
     def make() -> Connection:
-        return Connection(Codec(edge.Letters), hello, True, admit, lambda _, __: None, closed)
+        return Connection(Codec(edge.Letters), hello, True, admit, lambda _, __: None, closed, tokens=Tokens(own=token))
 
     _, connection = await loop.create_connection(make, *endpoint(deployment.node("hub").listen), ssl=tls)
     answer = await said
@@ -53,10 +55,10 @@ async def introduce(deployment: Deployment, hello: Hello, tls: ssl.SSLContext | 
 def test_the_token_of_clients_does_not_make_a_node(tmp_path: Path, deployment: Deployment) -> None:
     async def run() -> None:
         async with asyncio.timeout(60), running(deployment, tmp_path):
-            as_node = Hello("node", (Address("west"),), token="of clients")
-            assert "wrong token" in await introduce(deployment, as_node)
-            as_client = Hello("client", (Address("somebody"),), token="of clients")
-            assert await introduce(deployment, as_client) == ""
+            as_node = Hello("node", (Address("west"),))
+            assert "wrong token" in await introduce(deployment, as_node, token="of clients")
+            as_client = Hello("client", (Address("somebody"),))
+            assert await introduce(deployment, as_client, token="of clients") == ""
             assert "wrong token" in await introduce(deployment, Hello("client", (Address("nobody"),)))
             async with unisono.connect(url(deployment, "hub"), token="of clients") as session:
                 assert isinstance(await session.publish("trades", 1), unisono.Accepted)
@@ -88,8 +90,11 @@ def test_a_node_without_its_own_token_does_not_start(monkeypatch: pytest.MonkeyP
 
 
 def test_one_token_serves_both_where_nodes_have_none_of_their_own() -> None:
-    both = Tokens("secret", "secret")
-    assert [both.admits(given, "node") for given in ("secret", "", "guess")] == [True, False, False]
-    apart = Tokens("of nodes", "")
-    assert [apart.admits(given, "client") for given in ("of nodes", "", "guess")] == [True, True, True]
-    assert [apart.admits(given, "node") for given in ("of nodes", "", "guess")] == [True, False, False]
+    def known(tokens: Tokens, kind: Literal["node", "client"]) -> list[str | None]:
+        return [tokens.proven(kind, prove(given, b"said"), b"said") for given in ("of nodes", "of clients", "guess")]
+
+    assert known(Tokens(node="of clients", client="of clients"), "node") == [None, "of clients", None]
+    assert known(Tokens(node="of nodes", client="of clients"), "node") == ["of nodes", None, None]
+    assert known(Tokens(node="of nodes", client="of clients"), "client") == ["of nodes", "of clients", None]
+    apart = Tokens(node="of nodes")
+    assert [apart.asks(kind) for kind in ("node", "client")] == [True, False]

@@ -33,6 +33,7 @@ from msgspec import Struct
 from unisono.errors import FormatError, MisuseError
 from unisono.model.grid import Axis, Grid
 from unisono.model.interest import check_topic_name
+from unisono.model.limits import Limits
 from unisono.model.region import LatencyTable
 
 DEPLOYMENT_VERSION = 1
@@ -164,6 +165,7 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     archive: ArchiveSpec = ArchiveSpec()
     log: LogSpec = LogSpec()
     overlay: OverlaySpec = OverlaySpec()
+    limits: Limits = Limits()
 
     @property
     def root(self) -> NodeSpec:
@@ -311,6 +313,26 @@ def _check_archive(deployment: Deployment) -> None:
         raise FormatError("archive.servers", f"broker {deployment.broker.kind!r} keeps no streams: name NATS servers")
 
 
+def for_clients(deployment: Deployment) -> Deployment:
+    """What is told to whoever asks where everything is: without the credentials that only nodes need.
+
+    Those in `broker.servers` are the clients' own: it is with them that they reach the broker.
+    """
+    return msgspec.structs.replace(
+        deployment,
+        log=msgspec.structs.replace(deployment.log, servers=tuple(map(without_credentials, deployment.log.servers))),
+        archive=msgspec.structs.replace(
+            deployment.archive, servers=tuple(map(without_credentials, deployment.archive.servers))
+        ),
+    )
+
+
+def without_credentials(url: str) -> str:
+    """`nats://user:password@host` as it may be shown."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
 def dump_deployment(deployment: Deployment) -> str:
     """TOML text that `parse_deployment` reads back to an equal deployment."""
     lines = [f"version = {deployment.version}", f"name = {_quote(deployment.name)}"]
@@ -329,6 +351,7 @@ def dump_deployment(deployment: Deployment) -> str:
         ("archive", deployment.archive),
         ("log", deployment.log),
         ("overlay", deployment.overlay),
+        ("limits", deployment.limits),
     ):
         fields = _fields(part)
         if fields:

@@ -6,6 +6,7 @@ from typing import TypeAlias, overload
 from msgspec import Struct
 
 from unisono.model.ids import EventId, event_id
+from unisono.model.numbers import Moment, Number
 from unisono.model.time import Micros
 
 Scalar = str | int | float | bool
@@ -16,11 +17,11 @@ class Event(Struct, frozen=True, gc=False):
     """One publication. `publisher` and `sequence` name it for ever; sequences of a publisher count up from 1."""
 
     publisher: str
-    sequence: int
+    sequence: Number
     topic: str
     payload: bytes = b""
     attributes: dict[str, Scalar] = {}
-    born_at: Micros = Micros(0)
+    born_at: Moment = Micros(0)
     """When its publisher handed it over, by its publisher's clock; 0: nobody says."""
 
     @property

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from unisono.archive.schema import ArchivedEvent
-from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.promise import Promise
@@ -38,7 +38,7 @@ from unisono.runtime.fetching import (
     ToArchive,
 )
 from unisono.runtime.groups import Groups, ToGroups
-from unisono.runtime.links import Links
+from unisono.runtime.links import Links, owner
 from unisono.runtime.notification import Notification
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.sequenced import SequencedSession
@@ -56,8 +56,6 @@ BATCH = 5_000
 """Rows of one append: one write, one sync."""
 TICK_S = 0.25
 AGAIN_S = 0.5
-ASKED_MAX = 10_000
-"""Questions waiting; further ones are asked again."""
 FOLLOWERS_MAX = 10_000
 FOLLOW_S = 10.0
 
@@ -85,13 +83,15 @@ class Archivist:
         reply: Callable[[Address, Any], None],
         witness: Witness,
         links: Links | None = None,
+        refused: Callable[[Address, PeerError], None] = lambda client, error: None,
     ) -> None:
         """`reply` sends an answer to a client; `witness` keeps what nodes show us; `links` are the node's own when
-        nobody can dial it."""
+        nobody can dial it; `refused` is told who asks too much."""
         self.counters = ArchiveCounters()
         self._deployment, self._base, self._token, self._links, self._reply = deployment, base, token, links, reply
         self._witness = witness
         self._shelf = shelf_of(deployment, directory, token)
+        self._refused = refused
         self._clock = Clock()
         self._groups = Groups(directory / "groups")
         self._disk = ThreadPoolExecutor(1, "archive")
@@ -100,7 +100,7 @@ class Archivist:
         self._session: SequencedSession | None = None
         self._stream: Stream | None = None
         self._followers: list[tuple[Follow, float]] = []
-        self._asked: dict[tuple[Address, int], None] = {}
+        self._asked: dict[Address, dict[tuple[Address, type, int], None]] = {}  # by client
         self._replaced: str | None = None
         """Why this archive does nothing more: another one has the stream."""
         # Only the disk thread touches these two; `_cut` is replaced as a whole, so others may read it.
@@ -205,6 +205,10 @@ class Archivist:
         stream = self._stream
         if stream is not None and all(name in stream.bases for name in message.topics):
             self._reply(message.client, Following(message.request))
+            return
+        mine = sum(owner(follow.client) == owner(message.client) for follow, _ in self._followers)
+        if mine >= self._deployment.limits.client_requests_max:
+            self._refuse(message)
             return
         if len(self._followers) < FOLLOWERS_MAX:
             self._followers.append((message, asyncio.get_running_loop().time() + FOLLOW_S))
@@ -311,15 +315,20 @@ class Archivist:
         if isinstance(message, Follow):
             self._follow(message)
             return
+        # Questions are repeated until they are answered; one that is being worked on is not begun again.
+        asked = self._asked.setdefault(owner(message.client), {})
+        question = (message.client, type(message), message.request)
+        if question in asked:
+            return
+        if len(asked) >= self._deployment.limits.client_requests_max:
+            self._refuse(message)
+            return
+        asked[question] = None
         loop = asyncio.get_running_loop()
         if isinstance(message, ToGroups):
             view = loop.run_in_executor(self._disk, self._groups.handle, message, loop.time())
             view.add_done_callback(lambda done: self._send(message, done))
             return
-        # Questions are repeated until they are answered; one that is being worked on is not begun again.
-        if len(self._asked) >= ASKED_MAX or (message.client, message.request) in self._asked:
-            return
-        self._asked[message.client, message.request] = None
         is_wanted = (
             message.seal if isinstance(message, Fetch) else self._cut.numbers.get(message.topic, 0) < message.number
         )
@@ -329,8 +338,17 @@ class Archivist:
         task = loop.run_in_executor(self._reading, self._answer, message)
         task.add_done_callback(lambda done: self._send(message, done))
 
+    def _refuse(self, message: ToArchive) -> None:
+        reason = f"{self._deployment.limits.client_requests_max} questions wait, which is the most"
+        self._refused(message.client, PeerError(reason, "requests"))
+        self._reply(message.client, NotFetched(message.request, reason, "requests"))
+
     def _send(self, message: ToArchive, done: "asyncio.Future[Any]") -> None:
-        self._asked.pop((message.client, message.request), None)
+        party = owner(message.client)
+        asked = self._asked.get(party, {})
+        asked.pop((message.client, type(message), message.request), None)
+        if not asked:
+            self._asked.pop(party, None)
         if done.cancelled():
             return
         error = done.exception()

@@ -10,7 +10,9 @@ from unisono.errors import TransportError, UnisonoError
 from unisono.model.ids import Address
 from unisono.runtime import edge
 from unisono.runtime.brokers import endpoint
-from unisono.runtime.frames import Codec, Connection, Hello, Letter
+from unisono.runtime.connection import Connection
+from unisono.runtime.frames import Codec, Hello, Letter, Rejected
+from unisono.runtime.security import Tokens
 
 T = TypeVar("T")
 
@@ -36,7 +38,7 @@ async def ask_node(
             if isinstance(letter.message, answer) and not answered.done():
                 answered.set_result(letter.message)
 
-    def admit(connection: Connection, hello: Hello) -> str | None:
+    def admit(connection: Connection, hello: Hello) -> Rejected | None:
         loop.call_soon(connection.post, Letter(hello.addresses[0], question(me)))
         return None
 
@@ -45,8 +47,9 @@ async def ask_node(
             answered.set_exception(error or TransportError("the node closed the connection"))
 
     def make() -> Connection:
-        hello = Hello("client", (me,), token=token)
-        return Connection(Codec(edge.Letters), hello, True, admit, receive, closed)
+        return Connection(
+            Codec(edge.Letters), Hello("client", (me,)), True, admit, receive, closed, tokens=Tokens(own=token)
+        )
 
     host, port = endpoint(where)
     try:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import structs
 
 from unisono.errors import MisuseError, TransportError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, load_deployment
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, load_deployment, without_credentials
 from unisono.runtime import edge
 from unisono.runtime.asking import ask_node
 from unisono.runtime.brokers import endpoint, set_hub
@@ -120,7 +120,8 @@ async def _find(where: str, token: str, timeout: float, authority: str | Path | 
             seeds = await resolve_srv(parts.netloc, endpoint(server) if server is not None else None, timeout)
         case _:
             raise MisuseError(
-                f"{where!r}: connect to unisono://, nats://, unisono+srv:// or memory://, or to a deployment file"
+                f"{without_credentials(where)!r}: connect to unisono://, nats://, unisono+srv:// or memory://, "
+                "or to a deployment file"
             )
     tls = client_context(Security(authority=str(authority)), Path()) if authority is not None else None
     return await _ask_for_deployment(seeds, token, timeout, tls)

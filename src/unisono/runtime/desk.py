@@ -24,10 +24,10 @@ from unisono.runtime.edge import Claim, Claimed, Named, NotOpened, Open, Opened,
 from unisono.runtime.homes import SLOTS, slot
 
 RESERVED = "_unisono"
-TOPICS_MAX = 1_000_000
-"""Topics born at one node."""
 WAITING_MAX = 10_000
-"""Clients waiting for a topic to be announced; further ones ask again."""
+"""Questions waiting for a topic to be announced; further ones are asked again."""
+WAITING_OF_CLIENT_MAX = 1_000
+"""Of one client."""
 
 _FOR_THE_DESK = frozenset((Open, Named, Claim, Claimed))
 
@@ -45,7 +45,7 @@ class Desk:
         self._slots: dict[str, int] = {}
         """Where names are or may be born, by slot: those we know, were told of, or, as the root, have promised."""
         self._claimed: dict[str, None] = {}  # by us, and not yet answered
-        self._waiting: dict[tuple[Address, int], tuple[str, ...]] = {}  # forgotten by a restart: clients ask again
+        self._waiting: dict[Address, dict[int, tuple[str, ...]]] = {}  # forgotten by a restart: clients ask again
         self._me, self._parent, self._slot = me, parent, slot(me)
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
@@ -62,6 +62,10 @@ class Desk:
                 return self._claim(message)
             case _:
                 return self._settle(message, now)
+
+    def is_known(self, name: str) -> bool:
+        """Whether it need not be born here any more."""
+        return name in self.mine or name in self._slots
 
     def is_announced(self, name: str) -> bool:
         return self.mine.get(name) in self._announced
@@ -82,9 +86,10 @@ class Desk:
                     effects += [PERSIST, Send(self._parent, Claim(name, self._slot, (self._me,)))]
             elif self._slots.setdefault(name, self._slot) == self._slot:
                 self._bear(name, now, effects)
-        if len(self._waiting) < WAITING_MAX:
-            self._waiting[message.client, message.request] = message.names
-            self._answer(effects)
+        waiting = self._waiting.setdefault(message.client, {})
+        if len(waiting) < WAITING_OF_CLIENT_MAX and len(self._waiting) <= WAITING_MAX:
+            waiting[message.request] = message.names
+        self._answer(effects)
         return effects
 
     def _bear(self, name: str, now: Micros, effects: list[Effect]) -> None:
@@ -118,16 +123,20 @@ class Desk:
         check_topic_name(name)
         if name.split(".")[0] == RESERVED:
             raise MisuseError(f"topic {name!r}: names starting with {RESERVED!r} are reserved")
-        if len(self.mine) >= TOPICS_MAX and name not in self.mine:
-            raise MisuseError(f"{TOPICS_MAX} topics have been born here")
 
     def _answer(self, effects: list[Effect]) -> None:
-        for (client, request), names in list(self._waiting.items()):
-            if all(self.mine[name] in self._announced if name in self.mine else name in self._slots for name in names):
-                del self._waiting[client, request]
-                here = tuple((name, self.mine[name]) for name in names if name in self.mine)
-                elsewhere = tuple((name, self._slots[name]) for name in names if name not in self.mine)
-                effects.append(Send(client, Opened(request, here, elsewhere)))
+        for client, waiting in list(self._waiting.items()):
+            for request, names in list(waiting.items()):
+                if all(map(self._is_settled, names)):
+                    del waiting[request]
+                    here = tuple((name, self.mine[name]) for name in names if name in self.mine)
+                    elsewhere = tuple((name, self._slots[name]) for name in names if name not in self.mine)
+                    effects.append(Send(client, Opened(request, here, elsewhere)))
+            if not waiting:
+                del self._waiting[client]
+
+    def _is_settled(self, name: str) -> bool:
+        return self.mine[name] in self._announced if name in self.mine else name in self._slots
 
     def _pass_on(self, inner: list[Effect]) -> list[Effect]:
         effects: list[Effect] = []

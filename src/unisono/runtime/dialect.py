@@ -12,6 +12,7 @@ import msgspec
 
 from unisono.errors import MisuseError, PeerError
 from unisono.model.event import Event, EventRow, Scalar
+from unisono.model.numbers import Integer
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import Mark, Payload, Payloads, Pieces, Stamps, Void
 from unisono.runtime.ens.adapter import HEADERS_BYTES_MAX, Item, Parcel, Row
@@ -25,7 +26,7 @@ NO_ATTRIBUTES: dict[str, Scalar] = {}
 Control = Stamps | Pieces | Void | Mark
 _encoder = msgspec.msgpack.Encoder()
 _control: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
-_attributes: msgspec.json.Decoder[dict[str, Scalar]] = msgspec.json.Decoder(dict[str, Scalar])
+_attributes: msgspec.json.Decoder[dict[str, Scalar]] = msgspec.json.Decoder(dict[str, str | Integer | float | bool])
 
 
 def publisher_on(address: str, topic: str) -> str:

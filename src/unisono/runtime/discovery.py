@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from unisono.errors import PeerError, TransportError
-from unisono.model.deployment import Deployment
+from unisono.model.deployment import Deployment, without_credentials
 from unisono.runtime.ens.adapter import RESERVED
 from unisono.runtime.ens.nats_client import NatsClient
 from unisono.runtime.ens.nats_wire import Msg, NatsOptions
@@ -78,7 +78,8 @@ async def discover(server: str, timeout_s: float) -> Deployment:
         reply = await client.request(SUBJECT, b"", timeout_s)
     except TransportError as error:
         raise TransportError(
-            f"{server} is there, but no unisono node uses it ({error}). Start one with: unisono node FILE NAME"
+            f"{without_credentials(server)} is there, but no unisono node uses it ({error}). "
+            "Start one with: unisono node FILE NAME"
         ) from None
     finally:
         await client.close()

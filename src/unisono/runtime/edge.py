@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from unisono.machine import Fired, Restarted
 from unisono.model.deployment import Deployment
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address
+from unisono.model.numbers import Number, TopicNumber
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
 from unisono.protocols.sequencer.inputs import Forget, Host, Lapse, Migrate
@@ -25,23 +26,24 @@ class Open(Struct, frozen=True, tag=True):
     """A client wants these topics to exist; those that do not are born here."""
 
     client: Address
-    request: int
+    request: Number
     names: tuple[str, ...]
 
 
 class Opened(Struct, frozen=True, tag=True):
     """They exist, and the whole tree knows them; or they have been born elsewhere, at the node with this slot."""
 
-    request: int
-    topics: tuple[tuple[str, Topic], ...]
-    elsewhere: tuple[tuple[str, int], ...] = ()
+    request: Number
+    topics: tuple[tuple[str, TopicNumber], ...]
+    elsewhere: tuple[tuple[str, Number], ...] = ()
 
 
 class NotOpened(Struct, frozen=True, tag=True):
-    """They can not exist here."""
+    """They can not exist here; `code` is one of `model.limits.REASONS`."""
 
-    request: int
+    request: Number
     reason: str
+    code: str = "protocol"
 
 
 class Watch(Struct, frozen=True, tag=True):
@@ -63,6 +65,14 @@ class TopicsBorn(Struct, frozen=True, tag=True):
     """To those who watch."""
 
     names: tuple[str, ...]
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """To a client: that would be too much. `code` is one of `model.limits.REASONS`, `about` names what it asked for."""
+
+    code: str
+    reason: str
+    about: str
 
 
 class Where(Struct, frozen=True, tag=True):
@@ -96,7 +106,7 @@ class Report(Struct, frozen=True, tag=True):
 class Named(Struct, frozen=True, tag=True):
     """Node to node, in line before the first message about a topic that the other end may not know."""
 
-    topic: Topic
+    topic: TopicNumber
     name: str
 
 
@@ -104,7 +114,7 @@ class Claim(Struct, frozen=True, tag=True):
     """Node to its parent: may I bear a topic of this name? `path`: who asks, and who passed it on."""
 
     name: str
-    slot: int
+    slot: Number
     path: tuple[Address, ...]
 
 
@@ -112,7 +122,7 @@ class Claimed(Struct, frozen=True, tag=True):
     """The answer, back along the path: the name belongs to the node with this slot."""
 
     name: str
-    slot: int
+    slot: Number
     path: tuple[Address, ...]
 
 
@@ -130,7 +140,19 @@ ToNode = (
     | ToArchive
     | OverlayMessage
 )
-ToClient = Answer | Opened | NotOpened | Watched | TopicsBorn | Directory | Report | Height | FromArchive | FromOverlay
+ToClient = (
+    Answer
+    | Opened
+    | NotOpened
+    | Watched
+    | TopicsBorn
+    | Refused
+    | Directory
+    | Report
+    | Height
+    | FromArchive
+    | FromOverlay
+)
 Letters = ToNode | ToClient
 Logged = (
     Frame[NodeMessage]

@@ -11,6 +11,7 @@ from msgspec import Struct
 from unisono.archive.headers import GAP as GAP
 from unisono.model.event import Event
 from unisono.model.ids import Address
+from unisono.model.numbers import Integer, Number, NumberOrNone
 from unisono.model.time import Micros
 from unisono.runtime.groups import Enlisted, ToGroups
 
@@ -20,14 +21,14 @@ ATTRIBUTES = "unisono-attributes"
 class Row(Struct, frozen=True, array_like=True):
     """One row of an archive."""
 
-    seq: int
+    seq: Number
     topic: str
-    number: int
+    number: Number
     publisher: str
-    publisher_seq: int
+    publisher_seq: Number
     headers: dict[str, str]
     payload: bytes
-    published_us: int = 0
+    published_us: Integer = 0
     """0: nobody said."""
 
 
@@ -35,10 +36,10 @@ class Fetch(Struct, frozen=True, tag=True):
     """Rows after a sequence, of these topics, with numbers above those given; `after` -1 starts where those begin."""
 
     client: Address
-    request: int
-    after: int
+    request: Number
+    after: NumberOrNone
     topics: tuple[str, ...]
-    above: dict[str, int] = {}
+    above: dict[str, Number] = {}
     seal: bool = False
     """The client waits for what is not sealed yet."""
 
@@ -46,12 +47,12 @@ class Fetch(Struct, frozen=True, tag=True):
 class Fetched(Struct, frozen=True, tag=True):
     """The answer to Fetch."""
 
-    request: int
+    request: Number
     rows: tuple[Row, ...]
-    upto: int
-    sealed: int
-    covers: dict[str, int]
-    dropped: dict[str, int]
+    upto: Number
+    sealed: Number
+    covers: dict[str, Number]
+    dropped: dict[str, Number]
     """Per topic the last number that retention has removed."""
 
 
@@ -59,38 +60,39 @@ class Locate(Struct, frozen=True, tag=True):
     """Which row is number `number` of a topic, or the last one before it if that never was an event?"""
 
     client: Address
-    request: int
+    request: Number
     topic: str
-    number: int
+    number: Number
 
 
 class Located(Struct, frozen=True, tag=True):
     """The answer to Locate; 0 if the archive does not have it. `covers`: the last number of the topic it offers."""
 
-    request: int
-    seq: int
-    covers: int
+    request: Number
+    seq: Number
+    covers: Number
 
 
 class Follow(Struct, frozen=True, tag=True):
     """Topics that may be new: answered when the archive hears everything that is published on them from now on."""
 
     client: Address
-    request: int
+    request: Number
     topics: tuple[str, ...]
 
 
 class Following(Struct, frozen=True, tag=True):
     """The answer to Follow."""
 
-    request: int
+    request: Number
 
 
 class NotFetched(Struct, frozen=True, tag=True):
-    """The archive could not answer, and why."""
+    """The archive could not answer, and why; `code` is one of `model.limits.REASONS`."""
 
-    request: int
+    request: Number
     reason: str
+    code: str = "protocol"
 
 
 ToArchive = Fetch | Locate | Follow | ToGroups

@@ -18,6 +18,7 @@ from msgspec import Struct
 from unisono.errors import FormatError, MisuseError, TransportError
 from unisono.model.ids import Address
 from unisono.model.interest import check_topic_name
+from unisono.model.numbers import Number
 
 if TYPE_CHECKING:
     from unisono.runtime.replay import ArchiveClient
@@ -27,13 +28,15 @@ GROUP_VERSION = 1
 BEAT_S = 0.5
 LEASE_S = 3.0
 WAITING_MAX = 1_000
+GROUPS_MAX = 10_000
+"""Groups of one archive; each is a file."""
 
 
 class Enlist(Struct, frozen=True, tag=True):
     """A member is there; the active one says so too."""
 
     client: Address
-    request: int
+    request: Number
     group: str
     member: str
 
@@ -42,10 +45,10 @@ class Commit(Struct, frozen=True, tag=True):
     """The active member has processed everything up to a position."""
 
     client: Address
-    request: int
+    request: Number
     group: str
     member: str
-    epoch: int
+    epoch: Number
     position: str
 
 
@@ -53,7 +56,7 @@ class Resign(Struct, frozen=True, tag=True):
     """A member leaves."""
 
     client: Address
-    request: int
+    request: Number
     group: str
     member: str
 
@@ -61,9 +64,9 @@ class Resign(Struct, frozen=True, tag=True):
 class Enlisted(Struct, frozen=True, tag=True):
     """The answer to all three: who is active, in which epoch, and how far the group is."""
 
-    request: int
+    request: Number
     active: str
-    epoch: int
+    epoch: Number
     position: str | None
     refused: str = ""
 
@@ -107,6 +110,8 @@ class Groups:
         except MisuseError as error:
             return Enlisted(message.request, "", 0, None, str(error))
         view = self._view(message.group)
+        if view.epoch == 0 and message.group not in self._seen and len(self._seen) >= GROUPS_MAX:
+            return Enlisted(message.request, "", 0, None, f"this archive has {GROUPS_MAX} groups, which is the most")
         seen = self._seen.setdefault(message.group, {view.active: now_s} if view.active else {})
         refused = ""
         if isinstance(message, Resign):

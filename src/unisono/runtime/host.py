@@ -46,6 +46,8 @@ from unisono.structures.sessions import Handled
 
 logger = logging.getLogger(__name__)
 
+UNWRITABLE = (OverflowError, TypeError, ValueError)
+"""What an encoder raises for a value that no format carries."""
 UNSEEN = (Persist, SetTimer, CancelTimer)
 """Effects that nobody outside a host sees."""
 REPLAYED_BETWEEN_LOOKS = 500
@@ -94,6 +96,7 @@ class Counters(Struct):
     turns: int = 0
     commits: int = 0
     snapshots: int = 0
+    unwritable: int = 0
     refused: int = 0
     dropped: int = 0
     failures: int = 0
@@ -218,7 +221,11 @@ class Host:
             await self._loop.run_in_executor(self._disk, log.commit, self._quiet)
         if snapshot:
             assert isinstance(self.machine, DurableMachine)
-            block = log.begin_snapshot(self._last, self.machine.snapshot())
+            try:
+                block = log.begin_snapshot(self._last, self.machine.snapshot())
+            except UNWRITABLE as error:
+                self._unwritable(error)
+                return
             await self._loop.run_in_executor(self._disk, log.finish_snapshot, block)
 
     # one turn
@@ -304,7 +311,7 @@ class Host:
         """Performs what waited for a commit; tells whether a snapshot is taken now, which then ends the turn."""
         self.counters.commits += 1
         self._perform()
-        if log.snapshot_is_due and self._snapshotting is None:
+        if log.snapshot_is_due and self._snapshotting is None and not self.counters.unwritable:
             self._start_snapshot(log)
             return True
         return False
@@ -362,6 +369,10 @@ class Host:
     def _snapshot_begun(self, begun: asyncio.Future[bytes]) -> None:
         try:
             block = begun.result()
+        except UNWRITABLE as error:
+            self._unwritable(error)
+            self._end_turn()
+            return
         except Exception as error:  # the task boundary
             self._fail(error)
             return
@@ -369,6 +380,11 @@ class Host:
         self._snapshotting = self._loop.run_in_executor(None, self._log.finish_snapshot, block)
         self._snapshotting.add_done_callback(self._snapshot_finished)
         self._end_turn()
+
+    def _unwritable(self, error: Exception) -> None:
+        """Inputs are in the log, and lead there again: stopping would stop every later start, too."""
+        self.counters.unwritable += 1
+        logger.error("%s takes no more snapshots, and its log grows: its state cannot be written: %s", self.name, error)
 
     def _snapshot_finished(self, finished: asyncio.Future[None]) -> None:
         self._snapshotting = None

@@ -7,22 +7,36 @@ sessions between nodes and the requests of clients are sent again until answered
 what is worth keeping.
 
 Reading from a connection stops while a host it feeds is full; that is how a slow machine slows those who talk to it.
+
+An address belongs to whoever has connected under it. A client that has lost its connection and dials again, while the
+other end has not noticed yet, shows the secret of its first hello and takes its address over; nobody else can. Nodes
+take over from nodes: what keeps strangers from being one is a token.
 """
 
 import asyncio
+import hmac
 import logging
 import random
+import secrets
 import ssl
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.model.ids import Address
-from unisono.runtime.frames import Codec, Connection, Hello, Letter, WireConfig
+from unisono.runtime.connection import Connection, WireConfig
+from unisono.runtime.frames import Codec, Hello, Letter, Rejected
+from unisono.runtime.refusals import Refusals
+from unisono.runtime.security import Tokens
 
 logger = logging.getLogger(__name__)
+
+OFFENCES_MAX = 200
+"""Refusals that leave a connection open; with the next it is closed."""
 
 
 class Sink(Protocol):
@@ -43,6 +57,10 @@ class LinksConfig(Struct, frozen=True):
     redial_s_max: float = 1.0
     connections_max: int = 10_000
     """Accepted connections; further ones are closed at once."""
+    connections_unknown_max: int = 256
+    """Of these, those that have not introduced themselves; for a further one the oldest of them is closed."""
+    hello_addresses_max: int = 8
+    """Addresses of one connection."""
     wire: WireConfig = WireConfig()
 
 
@@ -73,16 +91,22 @@ class Links:
         self,
         hello: Hello,
         codec: Codec,
-        admit: Callable[[Hello], str | None],
+        admit: Callable[[Hello], Rejected | None],
         sender: Callable[[Any], Address | None],
         up: Callable[[Hello], None],
         down: Callable[[Hello, UnisonoError | None], None],
         config: LinksConfig = LinksConfig(),
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
+        tokens: Tokens = Tokens(),
+        refusals: Refusals | None = None,
     ) -> None:
         """`admit` gives the reason to reject a party; `sender` says who a message claims to be from."""
         self.counters = LinkCounters()
+        self.refusals = refusals or Refusals()
+        self._tokens, self._seed = tokens, secrets.token_bytes(16)
+        self._accepted: dict[Connection, None] = {}
+        self._unknown: dict[Connection, None] = {}  # of these, who has not introduced itself, in the order of arrival
         self._hello, self._codec, self._config = hello, codec, config
         self._admit, self._sender, self._up, self._down = admit, sender, up, down
         self._server_tls, self._client_tls = server_tls, client_tls
@@ -98,7 +122,12 @@ class Links:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._accepted, host, port, ssl=self._server_tls, start_serving=False
+                lambda: self._make(self._hello),
+                host,
+                port,
+                ssl=self._server_tls,
+                ssl_handshake_timeout=self._config.wire.hello_s if self._server_tls is not None else None,
+                start_serving=False,
             )
         except OSError as error:
             raise TransportError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
@@ -150,6 +179,15 @@ class Links:
         else:
             route.post(message)
 
+    def offended(self, by: Address, error: PeerError) -> None:
+        """Something of this party was refused. Who goes on is cut off: refusing costs as well."""
+        self.refusals.count(error.code)
+        route = self._routes.get(owner(by))
+        if isinstance(route, Connection):
+            route.offences += 1
+            if route.offences >= OFFENCES_MAX:
+                route.refuse(error)
+
     def flush(self, to: Address) -> None:
         """What was sent there leaves now, not at the end of the loop turn."""
         route = self._routes.get(to)
@@ -162,7 +200,7 @@ class Links:
             task.cancel()
         if self._server is not None:
             self._server.close()
-        for connection in list(self._connections):
+        for connection in [*self._connections, *self._accepted]:
             connection.close()
         if self._dialing:
             await asyncio.wait(list(self._dialing.values()))
@@ -170,16 +208,40 @@ class Links:
 
     # connections
 
-    def _accepted(self) -> Connection:
-        return self._make(dialed=False)
-
-    def _make(self, dialed: bool) -> Connection:
+    def _make(self, hello: Hello, dialed: bool = False) -> Connection:
         connection = Connection(
-            self._codec, self._hello, dialed, self._introduced, self._receive, self._lost, self._config.wire
+            self._codec,
+            hello,
+            dialed,
+            self._introduced,
+            self._receive,
+            self._lost,
+            self._config.wire,
+            self._tokens,
+            self._made,
+            self.refusals.count,
         )
         if dialed:
             connection.gone = asyncio.get_running_loop().create_future()
         return connection
+
+    def _dialing_hello(self, peer: Address) -> Hello:
+        """Each node gets another secret of a client, so that none can take its place at another."""
+        if self._hello.kind == "node":
+            return self._hello
+        return replace(self._hello, secret=blake2b(peer.encode(), key=self._seed, digest_size=16).digest())
+
+    def _made(self, connection: Connection) -> Rejected | None:
+        if connection.dialed:
+            return None
+        if len(self._accepted) >= self._config.connections_max:
+            return Rejected(f"{self._config.connections_max} connections are the most here", "connections")
+        if len(self._unknown) >= self._config.connections_unknown_max:
+            oldest = next(iter(self._unknown))
+            del self._unknown[oldest]
+            oldest.refuse(PeerError("too many connections have not introduced themselves", "hello-late"))
+        self._accepted[connection] = self._unknown[connection] = None
+        return None
 
     async def _keep_dialing(self, peer: Address, places: tuple[tuple[str, int], ...]) -> None:
         loop = asyncio.get_running_loop()
@@ -190,7 +252,7 @@ class Links:
             turn += 1
             try:
                 _, connection = await loop.create_connection(
-                    lambda: self._make(dialed=True), host, port, ssl=self._client_tls
+                    lambda: self._make(self._dialing_hello(peer), dialed=True), host, port, ssl=self._client_tls
                 )
             except OSError as error:  # includes TLS failures
                 logger.debug("%s at %s:%s: %s", peer, host, port, error)
@@ -206,20 +268,26 @@ class Links:
             await asyncio.sleep(pause * (0.5 + self._dice.random()))
             pause = min(2 * pause, self._config.redial_s_max)
 
-    def _introduced(self, connection: Connection, hello: Hello) -> str | None:
-        if len(self._connections) >= self._config.connections_max:
-            return "too many connections"
-        reason = self._admit(hello)
-        if reason is not None:
-            return reason
-        for address in hello.addresses:
-            held = self._routes.get(address)
+    def _introduced(self, connection: Connection, hello: Hello) -> Rejected | None:
+        if not 1 <= len(hello.addresses) <= self._config.hello_addresses_max:
+            most = self._config.hello_addresses_max
+            return Rejected(f"a connection has 1 to {most} addresses, not {len(hello.addresses)}", "address")
+        rejected = self._admit(hello)
+        if rejected is not None:
+            return rejected
+        holders = [(address, self._routes.get(address)) for address in hello.addresses]
+        for address, held in holders:
+            if isinstance(held, Connection):
+                if not _may_take_over(hello, held.peer):
+                    return Rejected(f"somebody is connected as {address!r}", "address-taken")
+            elif held is not None:
+                return Rejected(f"{address} is not yours", "address")
+        for address, held in holders:
             if isinstance(held, Connection):
                 error = TransportError(f"{address} has connected again")
                 held.close(error)
                 self._forget(held, error)  # now, so that the end of the old connection precedes the new one
-            elif held is not None:
-                return f"{address} is not yours"
+        self._unknown.pop(connection, None)
         self._connections[connection] = None
         for address in hello.addresses:
             self._routes[address] = connection
@@ -230,17 +298,19 @@ class Links:
 
     def _receive(self, connection: Connection, letters: list[Letter[Any]]) -> None:
         assert connection.peer is not None
-        if connection not in self._connections:
-            return  # its party has connected again, and this is its past
+        if connection not in self._connections or connection.error is not None:
+            return  # its party has connected again, or was refused, and this is its past
         addresses = connection.peer.addresses
         self.counters.received += len(letters)
         routes = self._routes
         filled: Sink | None = None
         for letter in letters:
+            if connection.error is not None:
+                return
             claimed = self._sender(letter.message)
             if claimed is not None and claimed not in addresses and owner(claimed) not in addresses:
                 self.counters.forged += 1
-                connection.close(PeerError(f"{', '.join(addresses)} speaks in the name of {claimed}"))
+                connection.refuse(PeerError(f"{', '.join(addresses)} speaks in the name of {claimed}", "forged"))
                 return
             sink = routes.get(letter.to)
             if sink is None or isinstance(sink, Connection):
@@ -254,6 +324,8 @@ class Links:
 
     def _lost(self, connection: Connection, error: UnisonoError | None) -> None:
         self.counters.closed += 1
+        self._accepted.pop(connection, None)
+        self._unknown.pop(connection, None)
         if connection.gone is not None and not connection.gone.done():
             connection.gone.set_result(None)
         self._forget(connection, error)
@@ -267,3 +339,9 @@ class Links:
                 del self._routes[address]
         if not self._closing:
             self._down(connection.peer, error)
+
+
+def _may_take_over(newcomer: Hello, holder: Hello | None) -> bool:
+    if holder is None or newcomer.kind != holder.kind:
+        return False
+    return newcomer.kind == "node" or (bool(holder.secret) and hmac.compare_digest(newcomer.secret, holder.secret))

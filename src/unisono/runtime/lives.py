@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from unisono.machine import PERSIST, Deliver, DurableMachine, Effect
 from unisono.model.ids import Address
+from unisono.model.numbers import Number
 from unisono.model.time import Micros
 
 LIVES_MAX = 10_000
@@ -35,9 +36,9 @@ class Height(Struct, frozen=True, tag=True):
     """What a node has made durable; leaves it only afterwards."""
 
     node: Address
-    incarnation: int
+    incarnation: Number
     life: str
-    height: int
+    height: Number
     seal: bytes
 
 

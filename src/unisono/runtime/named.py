@@ -33,13 +33,13 @@ from unisono.runtime.connect import find_deployment
 from unisono.runtime.content import check_attributes
 from unisono.runtime.dialect import check_room_beside, publisher_on
 from unisono.runtime.ens.adapter import EnsNotice, Item, Rejected
-from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.frames import Codec, Hello, nodes_only
 from unisono.runtime.ground import Ground
 from unisono.runtime.homes import birthplace, home_of, sequencers
 from unisono.runtime.links import Links
 from unisono.runtime.lives import Height
 from unisono.runtime.payload import encode_payload
-from unisono.runtime.security import client_context, token_of
+from unisono.runtime.security import Tokens, client_context, token_of
 from unisono.runtime.witness import Witness
 
 BATCH_ROWS = 1000
@@ -95,13 +95,14 @@ class NamedPublisher:
         self._news = asyncio.Event()
         self._witness = Witness()
         self._links = Links(
-            Hello("client", (self.address,), deployment=deployment.name, token=token),
+            Hello("client", (self.address,), deployment=deployment.name),
             Codec(edge.Letters),
-            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
+            nodes_only,
             edge.claims,
             self._up,
             lambda hello, error: None,
             client_tls=client_context(deployment.security, base),
+            tokens=Tokens(own=token),
         )
         self._ground = Ground(
             self, self._confirmed, self._noticed, self._foreign, self._failed, publishers_space(deployment)

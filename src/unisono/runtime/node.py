@@ -17,12 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import msgspec
+from msgspec import structs
 
-from unisono.errors import MisuseError, UnisonoError
-from unisono.model.deployment import Deployment
+from unisono.errors import MisuseError, PeerError, UnisonoError
+from unisono.model.deployment import Deployment, for_clients
 from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
+from unisono.model.limits import Limits
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import Said
 from unisono.protocols.sequencer.inputs import Forget, Lapse
@@ -44,16 +46,17 @@ from unisono.runtime.ens.broker import Broker, BrokerConfig
 from unisono.runtime.ens.memory import Hub
 from unisono.runtime.ens.udp import UdpEns
 from unisono.runtime.fetching import Fetch, Follow, Locate, ToArchive
-from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.frames import Codec, Hello, Rejected
 from unisono.runtime.ground import GroundCounters
 from unisono.runtime.groups import Commit, Enlist, Resign
 from unisono.runtime.holding import LOCK, Holding, Identity
 from unisono.runtime.homes import check_slots, home_of
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.journal import JournalFile, Level
-from unisono.runtime.links import Links, LinksConfig, Sink, is_named, owner
+from unisono.runtime.links import Links, LinksConfig, Sink, owner
 from unisono.runtime.lives import Height, Reminds
 from unisono.runtime.overlay.role import OverlayRole
+from unisono.runtime.refusals import Refusals
 from unisono.runtime.security import client_context, server_context, tokens_of
 from unisono.runtime.sequencer import SequencerRole
 from unisono.runtime.wal import LogConfig
@@ -123,7 +126,9 @@ class Node:
         self.sequencer: SequencerRole | None = None
         self.overlay: OverlayRole | None = None
         self._tokens = tokens_of(deployment.security)
-        self._token = self._tokens.node
+        self._token = self._tokens.own
+        self.refusals = Refusals()
+        self._questions: dict[tuple[Address, type], None] = {}  # of this turn of the loop
         self._adopter: Adopter | None = None
         self._beacon: Beacon | None = None
         self._archivist: Archivist | None = None
@@ -137,17 +142,19 @@ class Node:
         self._witness = Witness()
         self._clock = Clock()
         self.links = Links(
-            Hello("node", (self.me,), features=(TREE_FEATURE,), deployment=deployment.name, token=self._token),
+            Hello("node", (self.me,), features=(TREE_FEATURE,), deployment=deployment.name),
             Codec(edge.Letters),
             self._admit,
             edge.claims,
             self._up,
             self._down,
-            config.links,
+            links_config(deployment.limits, config.links),
             server_context(deployment.security, base),
             client_context(deployment.security, base),
+            self._tokens,
+            self.refusals,
         )
-        self.clients = Clients(self.me, self.links.send, self._forget)
+        self.clients = Clients(self.me, self.links.send, self._forget, deployment.limits)
 
     # life
 
@@ -171,7 +178,7 @@ class Node:
             self.port = await self.links.bind(*endpoint(listen))
         if "broker" in self.spec.roles and self.deployment.broker.kind == "embedded":
             own = self._tokens.node if self._tokens.node != self._tokens.client else ""
-            self.broker = Broker(BrokerConfig(client_token=self._tokens.client, node_token=own))
+            self.broker = Broker(embedded_config(self.deployment.limits, self._tokens.client, own), self.refusals)
             tls = server_context(self.deployment.security, self.base)
             await self.broker.start(*embedded_endpoint(self.deployment), tls)
         if "sequencer" in self.spec.roles:
@@ -192,7 +199,9 @@ class Node:
         await self._start_adopter()
         await self._start_archivist()
         if self.deployment.broker.kind in ("nats", "jetstream"):
-            self._beacon = Beacon(self.deployment, nats_options(self.deployment, self._token, self.spec.region, True))
+            self._beacon = Beacon(
+                for_clients(self.deployment), nats_options(self.deployment, self._token, self.spec.region, True)
+            )
             await open_patiently(self._beacon, self.config.broker_patience_s)
         self._served = True
         logger.info("node %s listens on port %d", self.me, self.port)
@@ -301,8 +310,9 @@ class Node:
 
         directory = archive_directory(self.base, self.spec.data, self.me)
         own = self.links if self.spec.listen == IN_PROCESS else None
+        refused, reply = self.links.offended, self.links.send
         self._archivist = Archivist(
-            self.deployment, self.base, self._token, directory, self.links.send, self._witness, own
+            self.deployment, self.base, self._token, directory, reply, self._witness, own, refused
         )
         self.links.attach(self.me, self)
         await self._archivist.start()
@@ -314,10 +324,8 @@ class Node:
             self._to_machine(message)
             return
         match message:
-            case edge.Where(client=client):
-                self.links.send(client, edge.Directory(self.deployment))
-            case edge.Inquire(client=client):
-                self.links.send(client, self.report())
+            case edge.Where(client=client) | edge.Inquire(client=client):
+                self._answer_soon(client, message)
             case edge.Watch(client=client, pattern=pattern):
                 self._watch(client, pattern)
             case Fetch() | Locate() | Follow() | Enlist() | Commit() | Resign():
@@ -338,15 +346,38 @@ class Node:
             case _:
                 self._to_machine(message)
 
+    def _answer_soon(self, client: Address, message: edge.Where | edge.Inquire) -> None:
+        """Who asks the same many times in one turn of the loop is answered once: answers cost more than questions."""
+        if not self._questions:
+            asyncio.get_running_loop().call_soon(self._answer)
+        self._questions[client, type(message)] = None
+
+    def _answer(self) -> None:
+        questions, self._questions = self._questions, {}
+        for client, question in questions:
+            told = question is edge.Where
+            self.links.send(client, edge.Directory(for_clients(self.deployment)) if told else self.report())
+
     def _to_machine(self, message: Any) -> None:
         host = self.host
         if host is None:
             logger.debug("node %s has no use for %s", self.me, type(message).__name__)
             return
-        self.clients.heard(message)
+        if type(message) is edge.Open and message.client != self.me:
+            unknown = self._unknown(message.names)
+            refused = self._full(unknown) or self.clients.asked(message.client, unknown)
+            if refused is not None:
+                self._tell_refused(message.client, refused)
+                self.links.send(message.client, edge.NotOpened(message.request, refused.reason, refused.code))
+                return
+        refused = self.clients.heard(message)
+        if refused is not None:
+            self._tell_refused(Address(refused.about), refused)
+            self.links.send(owner(Address(refused.about)), refused)
+            return
         if self._early is None or type(message) is Handled:
             host.post(message)
-        else:
+        elif len(self._early) < self.config.host.queue_max:  # who asked meanwhile asks again
             self._early.append(message)
 
     def _begin(self) -> None:
@@ -369,6 +400,20 @@ class Node:
         error = None if done.cancelled() else done.exception()
         if isinstance(error, Exception):
             self.failed(error)
+
+    def _unknown(self, names: tuple[str, ...]) -> list[str]:
+        assert self.desk is not None
+        return [name for name in names if not self.desk.is_known(name)]
+
+    def _full(self, unknown: list[str]) -> edge.Refused | None:
+        most = self.deployment.limits.topics_max
+        if unknown and self.desk is not None and len(self.desk.mine) + len(unknown) > most:
+            return edge.Refused("topics", f"{most} topics are the most that are born here", unknown[0])
+        return None
+
+    def _tell_refused(self, client: Address, refused: edge.Refused) -> None:
+        self.links.offended(client, PeerError(refused.reason, refused.code))
+        self.refused(refused.reason)
 
     @property
     def is_full(self) -> bool:
@@ -399,15 +444,24 @@ class Node:
         return self.sequencer.desk if self.sequencer is not None else None
 
     def _watch(self, client: Address, pattern: str) -> None:
-        self.clients.watch(client, pattern)
-        if self.desk is not None:
+        refused = self.clients.watch(client, pattern)
+        if refused is not None:
+            self._tell_refused(client, refused)
+            self.links.send(owner(client), refused)
+        elif self.desk is not None:
             names = tuple(n for n in self.desk.mine if self.desk.is_announced(n) and covers(pattern, n))
             self.links.send(client, edge.Watched(self.me, pattern, names))
 
     def report(self) -> edge.Report:
         ground = self.sequencer.ground if self.sequencer is not None else None
         broker = ground.counters if ground is not None else GroundCounters()
-        counters = {"links": _plain(self.links.counters), "broker": _plain(broker)}
+        counters = {
+            "links": _plain(self.links.counters),
+            "broker": _plain(broker),
+            "refused": dict(self.refusals.counts),
+        }
+        for code, count in self.overlay.broker.refusals.items() if self.overlay is not None else ():
+            counters["refused"][code] = counters["refused"].get(code, 0) + count
         if self.host is not None:
             counters["sequencer"] = _plain(self.host.counters)
         if self.overlay is not None:
@@ -445,27 +499,25 @@ class Node:
 
     # the links
 
-    def _admit(self, hello: Hello) -> str | None:
-        if not self._tokens.admits(hello.token, hello.kind):
-            return "wrong token"
+    def _admit(self, hello: Hello) -> Rejected | None:
         if hello.deployment and hello.deployment != self.deployment.name:
-            return f"this is deployment {self.deployment.name!r}, not {hello.deployment!r}"
+            return Rejected(f"this is deployment {self.deployment.name!r}, not {hello.deployment!r}", "deployment")
         names = [node.name for node in self.deployment.nodes]
         if hello.kind == "node":
             unknown = [address for address in hello.addresses if address not in names]
-            return f"{unknown[0]!r} is no node of this deployment" if unknown else None
+            return Rejected(f"{unknown[0]!r} is no node of this deployment", "address") if unknown else None
         for address in hello.addresses:
             if address in names or owner(address) != address:
-                return f"{address!r} is no address for a client"
-            if is_named(address) and self.links.is_up(address):
-                return f"somebody is connected as {address[1:]!r}"
-            if self.clients.is_forgotten(address):
-                return "this session has been forgotten: connect again with a new one"
+                return Rejected(f"{address!r} is no address for a client", "address")
+            rejected = self.clients.why_not(address, hello.secret)
+            if rejected is not None:
+                return rejected
         return None
 
     def _up(self, hello: Hello) -> None:
         for address in hello.addresses:
-            self.clients.up(address)
+            if hello.kind == "client":
+                self.clients.up(address, hello.secret)
             if hello.kind == "node" and self.host is not None:
                 self._witness.remind(hello, self.me, self.links.send)
                 self.host.post(Reconnected(address))
@@ -478,6 +530,7 @@ class Node:
         if self.overlay is not None:
             for address in hello.addresses:
                 self.overlay.down(address)
+                self.clients.gone(address)
         elif hello.kind == "client":
             for address in hello.addresses:
                 self.clients.down(address)
@@ -493,6 +546,36 @@ class Node:
 
 def _plain(counters: msgspec.Struct) -> dict[str, int]:
     return {name: getattr(counters, name) for name in counters.__struct_fields__}
+
+
+def links_config(limits: Limits, base: LinksConfig) -> LinksConfig:
+    """The bounds of a node's connections, as its deployment says."""
+    return structs.replace(
+        base,
+        connections_max=limits.connections_max,
+        connections_unknown_max=limits.connections_unknown_max,
+        hello_addresses_max=limits.hello_addresses_max,
+        wire=structs.replace(
+            base.wire,
+            frame_bytes_max=limits.frame_bytes_max,
+            waiting_bytes_max=limits.waiting_bytes_max,
+            hello_s=limits.hello_s,
+            hello_bytes_max=limits.hello_bytes_max,
+        ),
+    )
+
+
+def embedded_config(limits: Limits, client_token: str, node_token: str) -> BrokerConfig:
+    """The bounds of an embedded broker, as its deployment says."""
+    return BrokerConfig(
+        client_token=client_token,
+        node_token=node_token,
+        channels_max=2 * limits.client_topics_max,
+        connections_max=limits.connections_max,
+        connections_unknown_max=limits.connections_unknown_max,
+        hello_s=limits.hello_s,
+        hello_bytes_max=limits.hello_bytes_max,
+    )
 
 
 def check_runnable(deployment: Deployment, name: str) -> None:

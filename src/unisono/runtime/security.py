@@ -13,17 +13,39 @@ SYSTEM = "system"
 """As an authority: those that the operating system trusts."""
 
 
+PROOF_BYTES = 32
+NONCE_BYTES = 16
+
+
 class Tokens(NamedTuple):
-    """What a node knows: its own token, and the one it asks of clients. Empty: nobody is asked."""
+    """What a process knows: the token it shows itself, and those it asks of nodes and clients. Empty: nobody is asked.
 
-    node: str
-    client: str
+    No token ever leaves the process: who dials proves that it knows one (`prove`), and is shown the same.
+    """
 
-    def admits(self, given: str, kind: Literal["node", "client"]) -> bool:
-        """A node may do whatever a client may, never the other way round."""
-        if _same(given, self.node):
-            return True
-        return kind == "client" and _same(given, self.client)
+    own: str = ""
+    node: str = ""
+    client: str = ""
+
+    def asks(self, kind: Literal["node", "client"]) -> bool:
+        """Whether somebody of this kind has to prove a token."""
+        return bool(self.node if kind == "node" else self.client)
+
+    def proven(self, kind: Literal["node", "client"], proof: bytes, *said: bytes) -> str | None:
+        """The token that the proof was made with; a node may do whatever a client may, never the other way round."""
+        for token in (self.node, self.client) if kind == "client" else (self.node,):
+            if token and is_proof(proof, token, *said):
+                return token
+        return None
+
+
+def prove(token: str, *said: bytes) -> bytes:
+    """Shows knowledge of a token to somebody who has named a nonce in what was said."""
+    return hmac.digest(token.encode(), b"".join(len(part).to_bytes(4, "big") + part for part in said), "sha256")
+
+
+def is_proof(proof: bytes, token: str, *said: bytes) -> bool:
+    return hmac.compare_digest(proof, prove(token, *said))
 
 
 def token_of(security: Security) -> str:
@@ -34,7 +56,8 @@ def token_of(security: Security) -> str:
 def tokens_of(security: Security) -> Tokens:
     """Both tokens, for a node. Without a variable of their own, nodes show the token of clients."""
     client = _read(security.token_variable)
-    return Tokens(_read(security.node_token_variable) or client, client)
+    node = _read(security.node_token_variable) or client
+    return Tokens(node, node, client)
 
 
 def _read(variable: str | None) -> str:
@@ -44,10 +67,6 @@ def _read(variable: str | None) -> str:
     if not token:
         raise MisuseError(f"the deployment wants a token in the environment variable {variable}")
     return token
-
-
-def _same(given: str, wanted: str) -> bool:
-    return not wanted or hmac.compare_digest(given.encode(), wanted.encode())
 
 
 def server_context(security: Security, base: Path) -> ssl.SSLContext | None:

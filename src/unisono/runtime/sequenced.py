@@ -353,6 +353,13 @@ class SequencedSession(Session):
             case _:
                 super().post(message)
 
+    def _refused(self, message: edge.Refused) -> None:
+        for answer in self._patterns.pop(message.about, {}).values():
+            if not answer.done():
+                answer.set_exception(MisuseError(f"{message.reason} ({message.code})"))
+                answer.exception()  # one of them is enough for whoever waits
+        super()._refused(message)
+
     def _follow(self, names: tuple[str, ...]) -> None:
         for stream in list(self._streams):
             stream.follow(names)

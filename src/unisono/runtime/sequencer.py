@@ -16,7 +16,7 @@ from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.journal import Record
 from unisono.protocols.sequencer.inputs import Inherited
-from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps, Void
+from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps, Void, repeats
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.bundle import Bundle
@@ -84,7 +84,8 @@ class SequencerRole:
 
     async def start(self, data: Path | None, log_config: LogConfig, config: HostConfig) -> None:
         """Returns when the log has been handled again; a log on a stream is waited for until it is ours."""
-        self.lives = Lives(Sessions(self.desk, self.me, self._peers, edge.NodeMessage, BrokerMessage))
+        sessions = Sessions(self.desk, self.me, self._peers, edge.NodeMessage, BrokerMessage, repeats=repeats)
+        self.lives = Lives(sessions)
         log = self._log = await self._open_log(data, log_config)
         self.host = Host(self.me, self.lives, self, log, config, Turns(self.manager).gather)
         replayed = await self.host.start()

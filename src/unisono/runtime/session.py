@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from unisono.model.time import Micros, parse_span
 from unisono.runtime import edge
 from unisono.runtime.clock import Clock
 from unisono.runtime.content import parse_where
-from unisono.runtime.frames import Codec, Hello
+from unisono.runtime.frames import Codec, Hello, nodes_only
 from unisono.runtime.journal import JournalFile, publication
 from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links
@@ -33,9 +34,11 @@ from unisono.runtime.lives import Height
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.publish import Outbox
 from unisono.runtime.publisher import Publisher
-from unisono.runtime.security import client_context
+from unisono.runtime.security import Tokens, client_context
 from unisono.runtime.stream import OnStall, Stream, check_interests
 from unisono.runtime.witness import Witness
+
+logger = logging.getLogger(__name__)
 
 
 class SessionConfig(Struct, frozen=True):
@@ -87,13 +90,14 @@ class Session(ABC):
         self._is_open = False
         self._owns_links = links is None
         self.links = links or Links(
-            Hello("client", (self.address,), deployment=deployment.name, token=token),
+            Hello("client", (self.address,), deployment=deployment.name),
             Codec(edge.Letters),
-            lambda hello: None if hello.kind == "node" else "a client talks to nodes only",
+            nodes_only,
             edge.claims,
             self._up,
             self._down,
             client_tls=client_context(deployment.security, base),
+            tokens=Tokens(own=token),
         )
         self._journal = (
             JournalFile(config.journal, self.address, Header(note="client")) if config.journal is not None else None
@@ -265,6 +269,18 @@ class Session(ABC):
                 report.set_result(message)
         elif isinstance(message, Height):
             self.witness.note(message)
+        elif isinstance(message, edge.Refused):
+            self._refused(message)
+
+    def _refused(self, message: edge.Refused) -> None:
+        """A node will not do more for us: whoever waits for it is told, and nobody asks again."""
+        error = MisuseError(f"{message.reason} ({message.code})")
+        logger.warning("%s", error)
+        streams = {stream.sid: stream for stream in self._open_streams()}
+        if message.about in streams:
+            streams[Address(message.about)].fail(error)
+        elif message.about == self.address:
+            self.fail(error)
 
     @property
     def is_full(self) -> bool:

@@ -53,6 +53,7 @@ from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.messages import Adverts, Ask, Hello, Members, Nothing, Piece, Seen
 from unisono.protocols.coded.node import CodedNode
 from unisono.protocols.coded.wire import MAGIC, publisher_id
+from unisono.runtime.frames import UNREADABLE
 from unisono.structures import field
 
 Endpoint = tuple[str, int]
@@ -400,7 +401,7 @@ class UdpNode:
         source = Address(f"{sender[0]}:{sender[1]}")
         try:
             message = self._decoder.decode(data[2 + COOKIE_BYTES :])
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except UNREADABLE:
             self._count("noise")
             return
         match message:

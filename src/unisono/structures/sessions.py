@@ -7,10 +7,13 @@ of their own until the service beneath has confirmed them, so they leave at leas
 
 The outbox needs no records: restart replays the inputs, and the inputs make the outbox (see `unisono.machine`).
 At `outbox_max` the machine inside is told by `LinkFull`, and by `LinkFree` when half of it has drained; the bound is
-advice to refuse new work at the edge, since what has been numbered can no longer be dropped.
+advice to refuse new work at the edge, since what has been numbered can no longer be dropped. Clients repeat what is not
+answered: what `repeats` says is the same as something that still waits is not queued once more, and at the bound it is
+not queued at all, so a peer that is away for an hour costs one frame per question, not one per repetition.
 """
 
 from collections import deque
+from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +35,7 @@ from unisono.machine import (
     SetTimer,
 )
 from unisono.model.ids import Address
+from unisono.model.numbers import Number
 from unisono.model.time import MILLISECOND, Micros
 
 M = TypeVar("M")
@@ -44,7 +48,7 @@ class Frame(Struct, Generic[M], frozen=True, tag=True):
     """
 
     source: Address
-    number: int
+    number: Number
     message: M
 
 
@@ -53,7 +57,7 @@ class Handled(Struct, frozen=True, tag=True):
     It knows from us that we have handled its own up to `acked`."""
 
     source: Address
-    upto: int
+    upto: Number
     resend: bool = False
     acked: int = 0
 
@@ -68,7 +72,7 @@ class Forgotten(Struct, frozen=True, tag=True):
 class BroadcastsDone(Struct, frozen=True, tag=True):
     """From the driver: the service beneath has confirmed our oldest `count` open broadcasts."""
 
-    count: int
+    count: Number
 
 
 class Reconnected(Struct, frozen=True, tag=True):
@@ -108,13 +112,14 @@ class SessionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class _Link:
     """Both directions of one session."""
 
-    __slots__ = ("checked", "flown", "full", "handled", "outbox", "rewound", "sent")
+    __slots__ = ("checked", "flown", "full", "handled", "outbox", "rewound", "sent", "waiting")
 
     def __init__(self) -> None:
         self.sent = 0  # number of the last frame ever put into the outbox
         self.handled = 0  # number of the last frame of the peer we handled
         self.outbox: deque[Any] = deque()  # messages sent - len(outbox) + 1 .. sent
         self.full = False
+        self.waiting: dict[Hashable, None] = {}  # what of the outbox may be repeated, by what makes two the same
         # What follows is not durable: a restart sends the outbox again.
         self.flown = 0  # number of the last frame that left, counting from the last time we went back
         self.checked = 0  # what was acknowledged when the timer was set
@@ -136,8 +141,10 @@ class Sessions:
         messages: Any,
         broadcasts: Any,
         config: SessionsConfig = SessionsConfig(),
+        repeats: Callable[[Any], Hashable | None] = lambda message: None,
     ) -> None:
-        """`messages` and `broadcasts` are the types (unions) snapshots decode the outboxes with."""
+        """`messages` and `broadcasts` are the types (unions) snapshots decode the outboxes with. `repeats` tells what
+        makes two messages the same to their sender, who will say them again; None: each counts."""
         self.inside = inside
         self._me = me
         self._config = config
@@ -145,6 +152,7 @@ class Sessions:
         self._broadcasts: deque[Broadcast] = deque()
         self._message_type = messages
         self._broadcast_type = broadcasts
+        self._repeats = repeats
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         if type(message) not in _OURS:
@@ -207,7 +215,9 @@ class Sessions:
             return [self._stand(peer)]  # it asks for what it has acknowledged
         effects: list[Effect] = [PERSIST] if fresh > 0 else []
         for _ in range(fresh):
-            link.outbox.popleft()
+            key = self._repeats(link.outbox.popleft())
+            if key is not None:
+                link.waiting.pop(key, None)
         if link.full and len(link.outbox) <= self._config.outbox_max // 2:
             link.full = False
             effects += self._wrap(self.inside.handle(LinkFree(peer), now), now, persist=False)
@@ -253,6 +263,14 @@ class Sessions:
         filled: list[Address] = []
         for effect in inner:
             if isinstance(effect, Send) and (link := self._links.get(effect.to)) is not None:
+                key = self._repeats(effect.message)
+                if key is not None:
+                    if key in link.waiting:
+                        continue
+                    if len(link.outbox) >= self._config.outbox_max:
+                        effects.append(Refuse(f"{len(link.outbox)} frames wait for {effect.to}: ask again later"))
+                        continue
+                    link.waiting[key] = None
                 persist = True
                 if not link.outbox:
                     idle.append(effect.to)
@@ -294,6 +312,7 @@ class Sessions:
             link.sent, link.handled, link.full = sent, handled, full
             link.outbox = deque(msgspec.msgpack.decode(outbox, type=list[self._message_type]))  # type: ignore[name-defined]
             link.flown = link.acknowledged
+            link.waiting = dict.fromkeys(key for each in link.outbox if (key := self._repeats(each)) is not None)
         self._broadcasts = deque(
             Broadcast(topic, msgspec.msgpack.decode(message, type=self._broadcast_type), control)
             for topic, control, message in snapshot["broadcasts"]

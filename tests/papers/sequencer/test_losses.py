@@ -74,6 +74,23 @@ def test_the_last_stamp_and_payload_lost_end_in_a_gap(config: SequencerConfig) -
 
 
 @pytest.mark.parametrize("config", MODES)
+def test_runs_that_wait_are_bounded_and_asked_for_when_their_turn_comes(config: SequencerConfig) -> None:
+    """The stamps of everything but the first payload have come, and it is late: memory holds a few runs, not all."""
+    world = star(replace(config, buffer_max=5))
+    for i in range(40):
+        world.publish(f"p{i}", X, f"x{i + 1}")
+        world.run(but(("Payload", "a"), ("Payloads", "a")))
+    feed = world.clients["a"].subscriber.feeds[X]
+    assert len(feed.items) <= 6
+    world.settle()
+    assert world.complaints() == []
+    told = {event for event in world.order("a").split(",") if event}
+    missed = {n for _, topic, first, last in gaps(world) if topic == X for n in range(first, last + 1)}
+    assert len(told) + len(missed) == 40
+    assert world.order("b").count(",") == 39
+
+
+@pytest.mark.parametrize("config", MODES)
 def test_topics_that_are_ordered_against_each_other_give_up_together(config: SequencerConfig) -> None:
     """Each waits for the other at every number: one step per timer would take them hours."""
     world = star(config)

@@ -169,7 +169,7 @@ class Collector:
         self.end(event, now, effects)
         try:
             content = msgspec.msgpack.decode(message, type=self._message_type) if flags & ENCODED else message
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._site.count("bad envelope")
             effects.append(Deliver(_gap(event, "its content is not what this topic carries")))
             return

@@ -55,7 +55,7 @@ class Enveloped:
             case Heard(message=Event(payload=payload, attributes=attributes)) if attributes.get(MARK) is True:
                 try:
                     inner = msgspec.msgpack.decode(payload, type=OnTopic)
-                except (msgspec.DecodeError, msgspec.ValidationError):
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     return [Refuse("an event marked as coded holds something else")]
                 return [Deliver(Heard(message.topic, inner, message.control, message.number, message.late))]
             case Heard() | Joined() | Gap() | Stalled() | Accepted() | Refused() | Unknown():

@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address
+from unisono.model.numbers import Number, TopicNumber
 
 SAMPLE = 4
 """Members told about in a message."""
@@ -11,9 +12,9 @@ SAMPLE = 4
 class EventKey(Struct, frozen=True, array_like=True, order=True):
     """Names an event: publishers number their events per topic, from 1."""
 
-    topic: Topic
+    topic: TopicNumber
     publisher: int
-    sequence: int
+    sequence: Number
 
 
 class Observed(Struct, frozen=True, array_like=True):
@@ -27,7 +28,7 @@ class Seen(Struct, frozen=True, array_like=True):
     """A member of a topic and its distance from the publisher in the multicast tree."""
 
     address: Address
-    depth: int
+    depth: Number
 
 
 class Piece(Struct, frozen=True, tag=True):
@@ -42,8 +43,8 @@ class Ask(Struct, frozen=True, tag=True):
 
     source: Address
     event: EventKey
-    generation: int
-    need: int
+    generation: Number
+    need: Number
     held: bytes = b""
     observed: Observed = Observed()
 
@@ -53,24 +54,24 @@ class Nothing(Struct, frozen=True, tag=True):
 
     source: Address
     event: EventKey
-    generation: int
+    generation: Number
 
 
 class Advert(Struct, frozen=True, array_like=True):
     """A complete event, and how long ago the advertiser first knew of it."""
 
     event: EventKey
-    age_us: int
+    age_us: Number
 
 
 class Adverts(Struct, frozen=True, tag=True):
     """DIGEST: complete events of `source`, newest first, and some members of the topic it knows."""
 
     source: Address
-    topic: Topic
+    topic: TopicNumber
     entries: tuple[Advert, ...]
     peers: tuple[Seen, ...] = ()
-    depth: int = 0
+    depth: Number = 0
     observed: Observed = Observed()
 
 
@@ -78,15 +79,15 @@ class Hello(Struct, frozen=True, tag=True):
     """Beside the topic, to everybody: `source` takes part. Some answer with `Members`."""
 
     source: Address
-    topic: Topic
-    depth: int = 0
+    topic: TopicNumber
+    depth: Number = 0
 
 
 class Members(Struct, frozen=True, tag=True):
     """An answer to `Hello`: some members of the topic."""
 
     source: Address
-    topic: Topic
+    topic: TopicNumber
     peers: tuple[Seen, ...]
 
 

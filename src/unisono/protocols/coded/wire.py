@@ -24,6 +24,8 @@ PLAIN, CODED = 0, 1
 ROWS_MAX = 255
 PACKET_BYTES = 1472
 """An Ethernet frame's worth of UDP payload."""
+SEQUENCE_MAX = 2**62
+"""As in every other message: what comes after the last one must fit, too."""
 DIGEST_BYTES = 16
 ENVELOPE_BYTES = 3
 """At the start of generation 0: flags u8, number of generations u16."""
@@ -45,6 +47,7 @@ class Bad(Enum):
     CHECK = "check"
     INDEX = "index"
     ZERO = "zero"
+    SEQUENCE = "sequence"
 
 
 class Geometry(Struct, frozen=True):
@@ -136,6 +139,8 @@ def unpack(data: bytes, key: bytes = b"", packet_bytes_max: int = PACKET_BYTES) 
         return Bad.KIND
     if n == 0 or row_bytes == 0 or OVERHEAD_BYTES + n + row_bytes > packet_bytes_max:
         return Bad.GEOMETRY
+    if sequence > SEQUENCE_MAX:
+        return Bad.SEQUENCE
     if not (n - 1) * row_bytes < length <= n * row_bytes:
         return Bad.GEOMETRY
     at = _HEADER.size

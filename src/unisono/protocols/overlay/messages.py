@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId
+from unisono.model.numbers import Number
 from unisono.model.predicate import Filter
 
 TOPIC = "$topic"
@@ -37,8 +38,8 @@ class Adv(Said, frozen=True):
     ad: str
     publisher: str
     filter: Filter
-    turn: int = 0
-    last: int = 0
+    turn: Number = 0
+    last: Number = 0
 
 
 class Unadv(Said, frozen=True):
@@ -54,7 +55,7 @@ class Sub(Said, frozen=True):
     sub: str
     client: str
     filter: Filter
-    turn: int = 0
+    turn: Number = 0
 
 
 class Unsub(Said, frozen=True):
@@ -99,7 +100,7 @@ class Ok(Said, frozen=True):
 
     kind: Literal["A", "S"]
     key: str
-    turn: int
+    turn: Number
 
 
 class Open(Said, frozen=True):
@@ -165,7 +166,7 @@ class Missing(Struct, frozen=True, tag=_tag):
     event: EventId
     topic: str
     publisher: str
-    sequence: int
+    sequence: Number
     reason: str
 
 
@@ -175,7 +176,7 @@ class Cut(Struct, frozen=True, tag=_tag):
     None is named where somebody is out of reach who may publish what it wants, and nobody is known.
     """
 
-    publishers: tuple[tuple[str, int], ...]
+    publishers: tuple[tuple[str, Number], ...]
 
 
 BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | Missed | Ok | Open | HeardAgain

@@ -148,6 +148,8 @@ class Delivery:
             return None
         if last > feed.mark:
             feed.mark = last
+        if len(feed.items) >= self.config.buffer_max and run.first > self.hold.local.get(topic, 0) + 1:
+            return None  # the home is asked for it when its turn comes
         item = Item(run.first, last, run.publisher, run.request, run.topics, run.numbers, now)
         feed.items[run.first] = item
         return item

@@ -10,28 +10,28 @@ A message that wants an answer carries its sender's address; `SENDERS` tell it, 
 whose sender is not the connection it came from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from unisono.model.event import Event, Events
-from unisono.model.ids import Address, Topic
-from unisono.model.time import Micros
+from unisono.model.ids import Address
+from unisono.model.numbers import Count, Moment, Number, Request, TopicNumber
 
-Entries = dict[Topic, int]
-Topics = tuple[Topic, ...]
-Numbers = tuple[int, ...]
+Entries = dict[TopicNumber, Number]
+Topics = tuple[TopicNumber, ...]
+Numbers = tuple[Number, ...]
 
 
 class Run(Struct, frozen=True, gc=False):
     """Numbers `first` .. `first + count - 1` of a topic, given to requests `request` .. of one publisher."""
 
-    first: int
-    count: int
+    first: Number
+    count: Number
     publisher: Address
-    request: int
+    request: Number
     topics: Topics = ()
     numbers: Numbers = ()
     """Beside each of `topics` the number of it that must be delivered before."""
@@ -48,10 +48,10 @@ class Run(Struct, frozen=True, gc=False):
 class Wanted(Struct, frozen=True, gc=False):
     """Requests `first` .. `first + count - 1` on a topic want numbers; those below `ack` are settled or given up."""
 
-    topic: Topic
-    first: int
-    count: int = 1
-    ack: int = 1
+    topic: TopicNumber
+    first: Request
+    count: Count = 1
+    ack: Request = 1
 
 
 # Client to node.
@@ -79,8 +79,8 @@ class Collect(Struct, frozen=True, tag=True):
     """Subscription, phase 1, at the home of `topic`: register `topics` there and push its number up the tree."""
 
     sid: Address
-    version: int
-    topic: Topic
+    version: Request
+    topic: TopicNumber
     topics: Topics
     new: Topics
     left: Entries = {}
@@ -90,8 +90,8 @@ class Install(Struct, frozen=True, tag=True):
     """Subscription, phase 2, at the home of the new topic `topic`."""
 
     sid: Address
-    version: int
-    topic: Topic
+    version: Request
+    topic: TopicNumber
     topics: Topics
     left: Entries = {}
 
@@ -100,8 +100,8 @@ class Update(Struct, frozen=True, tag=True):
     """Unsubscription: what is left of the subscription (`topics`, empty at the topic that was left)."""
 
     sid: Address
-    version: int
-    topic: Topic
+    version: Request
+    topic: TopicNumber
     topics: Topics
     left: Entries = {}
 
@@ -110,10 +110,10 @@ class Ask(Struct, frozen=True, tag=True):
     """A subscriber asks the home what became of a number, or (with `publisher`) of a request."""
 
     sid: Address
-    topic: Topic
-    number: int = 0
+    topic: TopicNumber
+    number: Request = 0
     publisher: Address = Address("")
-    request: int = 0
+    request: Request = 0
 
 
 class Withdraw(Struct, frozen=True, tag=True):
@@ -121,17 +121,17 @@ class Withdraw(Struct, frozen=True, tag=True):
     of requests that have no numbers yet nothing is withdrawn, and nothing is answered."""
 
     publisher: Address
-    topic: Topic
-    first: int
-    count: int = 1
+    topic: TopicNumber
+    first: Request
+    count: Request = 1
 
 
 class Renew(Struct, frozen=True, tag=True):
     """A subscriber is still here: does the home still know it? `sent` is its own time, and comes back."""
 
     sid: Address
-    topic: Topic
-    sent: Micros
+    topic: TopicNumber
+    sent: Moment
 
 
 # Node to client.
@@ -140,60 +140,60 @@ class Renew(Struct, frozen=True, tag=True):
 class Taken(Struct, frozen=True, tag=True, gc=False):
     """The requests up to these, on each topic, have durable numbers."""
 
-    upto: dict[Topic, int]
+    upto: dict[TopicNumber, Number]
 
 
 class Completed(Struct, frozen=True, tag=True):
     """The timestamps of the requests up to `upto` are complete: later requests anywhere come behind them."""
 
-    topic: Topic
-    upto: int
+    topic: TopicNumber
+    upto: Number
 
 
 class Withdrawn(Struct, frozen=True, tag=True):
     """The answer to Withdraw: the numbers of these requests are void."""
 
-    topic: Topic
-    first: int
-    count: int
+    topic: TopicNumber
+    first: Number
+    count: Number
 
 
 class Collected(Struct, frozen=True, tag=True):
     """Phase 1 is over for `topic`: its part has reached its height."""
 
-    topic: Topic
-    version: int
+    topic: TopicNumber
+    version: Number
 
 
 class Installed(Struct, frozen=True, tag=True):
     """Phase 2 is over for `topic`: numbers above `base` are owed, none before those of `gate` were delivered."""
 
-    topic: Topic
-    version: int
-    base: int
+    topic: TopicNumber
+    version: Number
+    base: Number
     gate: Entries = {}
 
 
 class Updated(Struct, frozen=True, tag=True):
     """The registration at the home of `topic` is in force."""
 
-    topic: Topic
-    version: int
+    topic: TopicNumber
+    version: Number
 
 
 class Renewed(Struct, frozen=True, tag=True):
     """The answer to Renew; unless `known`, the registration is gone, and the subscriber must come back as another."""
 
-    topic: Topic
-    sent: Micros
+    topic: TopicNumber
+    sent: Moment
     known: bool
 
 
 class Denied(Struct, frozen=True, tag=True):
     """The registration named numbers that were never issued; it changed nothing."""
 
-    topic: Topic
-    version: int
+    topic: TopicNumber
+    version: Number
     reason: str
 
 
@@ -206,18 +206,18 @@ class Told(Struct, frozen=True, tag=True):
     Numbers up to `mark` are complete, as in a Mark.
     """
 
-    topic: Topic
-    number: int
+    topic: TopicNumber
+    number: Number
     fate: Fate
     run: Run | None = None
-    floor: int = 0
-    mark: int = 0
+    floor: Number = 0
+    mark: Number = 0
 
 
 class Moved(Struct, frozen=True, tag=True):
     """The topic's home is `home`; send there from now on."""
 
-    topic: Topic
+    topic: TopicNumber
     home: Address
 
 
@@ -231,7 +231,7 @@ class Fill(Struct, frozen=True, tag=True, gc=False):
     in `todo`, merged where the topic is decided.
     """
 
-    topic: Topic
+    topic: TopicNumber
     run: Run
     todo: Topics
     full: Topics = ()
@@ -241,26 +241,26 @@ class Fill(Struct, frozen=True, tag=True, gc=False):
 class Part(Struct, frozen=True, tag=True):
     """A Collect on its way up, in line with the Fills: `number` of `topic` has been issued, tell every node."""
 
-    topic: Topic
-    number: int
+    topic: TopicNumber
+    number: Number
     sid: Address
-    version: int
+    version: Number
     todo: Topics
 
 
 class Done(Struct, frozen=True, tag=True, gc=False):
     """The timestamp of a run is complete; on its way down to the home."""
 
-    topic: Topic
+    topic: TopicNumber
     run: Run
 
 
 class Prove(Struct, frozen=True, tag=True):
     """Has `number` of `topic` been issued, and has it passed the node that orders it against `asker`?"""
 
-    topic: Topic
-    number: int
-    asker: Topic
+    topic: TopicNumber
+    number: Number
+    asker: TopicNumber
 
 
 class Proven(Struct, frozen=True, tag=True):
@@ -269,23 +269,23 @@ class Proven(Struct, frozen=True, tag=True):
     It leaves the home of `topic` in line behind their Fills, so when it passes the meeting point they have passed too.
     """
 
-    asker: Topic
-    topic: Topic
-    number: int
+    asker: TopicNumber
+    topic: TopicNumber
+    number: Number
 
 
 class Disproved(Struct, frozen=True, tag=True):
     """On its way to the home of `asker`: `number` of `topic` was never issued."""
 
-    asker: Topic
-    topic: Topic
-    number: int
+    asker: TopicNumber
+    topic: TopicNumber
+    number: Number
 
 
 class Move(Struct, frozen=True, tag=True):
     """`topic` changes its home along this link. `state` is what the old home knew of it, `clock` what it had seen."""
 
-    topic: Topic
+    topic: TopicNumber
     state: Any
     clock: Entries
 
@@ -293,20 +293,20 @@ class Move(Struct, frozen=True, tag=True):
 class Born(Struct, frozen=True, tag=True):
     """A new topic below `child`; climbs to the root."""
 
-    topic: Topic
+    topic: TopicNumber
     child: Address
 
 
 class Announced(Struct, frozen=True, tag=True):
     """Every node up to the root knows the new topic; on its way down to its home."""
 
-    topic: Topic
+    topic: TopicNumber
 
 
 class Routed(Struct, frozen=True, tag=True):
     """A client's message on its way through the tree to the home of `topic`."""
 
-    topic: Topic
+    topic: TopicNumber
     message: "Creates | Withdraw | Collect | Install | Update | Ask | Renew"
 
 
@@ -317,7 +317,7 @@ class Payload(Struct, frozen=True, tag=True, gc=False):
     """The event; its number follows apart."""
 
     publisher: Address
-    request: int
+    request: Number
     event: Event
 
 
@@ -325,14 +325,14 @@ class Payloads(Struct, frozen=True, tag=True, gc=False):
     """Consecutive requests of one publisher on one topic, heard or published in one go; never travels as such."""
 
     publisher: Address
-    request: int
+    request: Number
     events: Events
 
 
 class Stamps(Struct, frozen=True, tag=True, gc=False):
     """Complete timestamps."""
 
-    topic: Topic
+    topic: TopicNumber
     runs: tuple[Run, ...]
 
 
@@ -351,24 +351,24 @@ class Piece(Struct, frozen=True, gc=False):
 class Pieces(Struct, frozen=True, tag=True, gc=False):
     """Early stamps: parts of timestamps, as soon as they are decided."""
 
-    topic: Topic
+    topic: TopicNumber
     pieces: tuple[Piece, ...]
 
 
 class Void(Struct, frozen=True, tag=True):
     """Numbers `first` .. of a complete run are withdrawn; they obey the delivery rule like events and notify nobody."""
 
-    topic: Topic
+    topic: TopicNumber
     run: Run
-    first: int
-    count: int
+    first: Number
+    count: Number
 
 
 class Mark(Struct, frozen=True, tag=True):
     """High-water mark: numbers up to `number` are complete; whoever misses one should ask."""
 
-    topic: Topic
-    number: int
+    topic: TopicNumber
+    number: Number
 
 
 ClientMessage = Creates | Withdraw | Collect | Install | Update | Ask | Renew
@@ -386,3 +386,24 @@ SENDERS: dict[type, Callable[[Any], Address]] = {
     **dict.fromkeys((Collect, Install, Update, Ask, Renew), attrgetter("sid")),
 }
 """Per kind of message of a client, whose it says it is; a driver refuses it unless the connection is theirs."""
+
+
+def repeats(message: Any) -> Hashable | None:
+    """What makes two messages of a node the same question of a client, who asks until it is answered; None: none is."""
+    if type(message) is Part:
+        return Part, message.topic, message.sid, message.version, message.todo
+    if type(message) is Prove:
+        return Prove, message.topic, message.number, message.asker
+    if type(message) is not Routed:
+        return None
+    match message.message:
+        case Creates(publisher=publisher, items=items, wait=wait, in_line=in_line):
+            return publisher, items, wait, in_line
+        case Collect() | Install() | Update() as registration:
+            return type(registration), registration.sid, registration.topic, registration.version
+        case Ask(sid=sid, topic=topic, number=number, publisher=publisher, request=request):
+            return Ask, sid, topic, number, publisher, request
+        case Renew(sid=sid, topic=topic):
+            return Renew, sid, topic
+        case _:
+            return None

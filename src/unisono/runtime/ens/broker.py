@@ -4,12 +4,15 @@ List frames as on node links (`unisono.runtime.frames`). A publisher groups its 
 forwards a group without looking into it: its cost is per group and subscriber, not per item. A session's items carry
 numbers: after a reconnect the broker says how far it had taken them, so nothing is taken twice while the broker lives.
 
+Tokens are proven, not shown, as on node links (`unisono.runtime.greeting`).
+
 A subscriber that does not read is first waited for (its publishers are not read from), at most `patience_us`; then its
 items are dropped, counted, and it is told. A connection holds at most `queue_bytes_max` and one frame per publisher.
 """
 
 import asyncio
 import hmac
+import secrets
 import ssl
 from collections import OrderedDict
 from typing import Annotated, Any, cast
@@ -19,34 +22,63 @@ from msgspec import Meta, Struct
 
 from unisono.errors import PeerError
 from unisono.runtime.ens.adapter import is_adopted
-from unisono.runtime.frames import FrameReader
+from unisono.runtime.frames import UNREADABLE, FrameReader, code_of
+from unisono.runtime.refusals import Refusals
+from unisono.runtime.security import NONCE_BYTES, prove
 
 FRAME_BYTES_MAX = 12 * 1024 * 1024
 PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 Channel = tuple[str, bool]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+LAST_WORDS_S = 1.0
+MESSAGES_MAX = 65_536
+"""Messages of one frame."""
 
 
 class Greet(Struct, frozen=True, tag="greet", array_like=True):
-    """The first message of a client: its session (an unguessable name) and what it is allowed to."""
+    """The first message of a client: its session (an unguessable name), and a nonce if it knows a token."""
 
     session: str
-    token: str = ""
+    nonce: bytes = b""
     version: int = WIRE_VERSION
+
+    def proof(self, token: str, challenge: bytes) -> bytes:
+        return prove(token, b"unisono broker dial", challenge, self.nonce, self.session.encode())
+
+    def answer(self, token: str, challenge: bytes) -> bytes:
+        return prove(token, b"unisono broker answer", challenge, self.nonce, self.session.encode())
+
+
+class Challenge(Struct, frozen=True, tag="challenge", array_like=True):
+    """The broker's answer to a greeting with a nonce."""
+
+    nonce: bytes
+
+
+class Prove(Struct, frozen=True, tag="prove", array_like=True):
+    """The client's answer to a challenge."""
+
+    proof: bytes
 
 
 class Welcome(Struct, frozen=True, tag="welcome", array_like=True):
-    """The broker's answer: up to which number it has taken items of this session, and whether control is allowed."""
+    """The broker's answer: up to which number it has taken items of this session, and whether control is allowed.
+
+    `proof` shows that the broker knows the token, too.
+    """
 
     taken: int
     control: bool
+    proof: bytes = b""
 
 
 class Sorry(Struct, frozen=True, tag="sorry", array_like=True):
-    """The broker will not talk to this client; the connection closes."""
+    """The broker will not talk to this client; the connection closes. `code` is one of `model.limits.REASONS`."""
 
     reason: str
+    code: str = "protocol"
 
 
 class Group(Struct, frozen=True, tag="group", array_like=True):
@@ -54,7 +86,7 @@ class Group(Struct, frozen=True, tag="group", array_like=True):
 
     topic: str
     control: bool
-    count: int
+    count: Count
     items: msgspec.Raw
     born_us: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
 
@@ -62,7 +94,7 @@ class Group(Struct, frozen=True, tag="group", array_like=True):
 class Put(Struct, frozen=True, tag="put", array_like=True):
     """The groups before this one in the frame complete the session's items up to this number."""
 
-    upto: int
+    upto: Count
 
 
 class Taken(Struct, frozen=True, tag="taken", array_like=True):
@@ -76,7 +108,7 @@ class Open(Struct, frozen=True, tag="open", array_like=True):
 
     topic: str
     control: bool
-    ask: int
+    ask: Count
 
 
 class Opened(Struct, frozen=True, tag="opened", array_like=True):
@@ -110,11 +142,13 @@ class Pong(Struct, frozen=True, tag="pong", array_like=True):
     """Yes."""
 
 
-FromClient = Greet | Group | Put | Open | Shut | Ping
-FromBroker = Welcome | Sorry | Group | Taken | Opened | Dropped | Pong
+FromClient = Greet | Prove | Group | Put | Open | Shut | Ping
+FromBroker = Challenge | Welcome | Sorry | Group | Taken | Opened | Dropped | Pong
 
 encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[list[FromClient]] = msgspec.msgpack.Decoder(list[FromClient])
+_decoder: msgspec.msgpack.Decoder[list[FromClient]] = msgspec.msgpack.Decoder(
+    Annotated[list[FromClient], Meta(max_length=MESSAGES_MAX)]
+)
 
 
 def pack(messages: list[bytes]) -> bytes:
@@ -132,20 +166,28 @@ class BrokerConfig(Struct, frozen=True):
     """How long publishers wait for a slow subscriber before its items are dropped. 0: at once. A subscriber can delay
     the publishers of its topics by this much, each time it has caught up and falls behind again."""
     client_token: str = ""
-    """Who presents it may publish and subscribe; empty: everybody may."""
+    """Who knows it may publish and subscribe; empty: everybody may."""
     node_token: str = ""
-    """Who presents it may also publish control; empty: whoever is let in may."""
+    """Who knows it may also publish control; empty: whoever is let in may."""
     channels_max: int = 100_000
     """Channels one connection may open."""
     sessions_max: int = 10_000
     """How many sessions' numbers are remembered, the most recent ones."""
+    connections_max: int = 10_000
+    connections_unknown_max: int = 256
+    """Connections that have not greeted; for a further one the oldest of them is closed."""
+    hello_s: float = 5.0
+    hello_bytes_max: int = 4_096
+    """The longest frame before the greeting."""
 
 
 class Broker:
     """Listens, and fans out."""
 
-    def __init__(self, config: BrokerConfig = BrokerConfig()) -> None:
-        self.config = config
+    def __init__(self, config: BrokerConfig = BrokerConfig(), refusals: Refusals | None = None) -> None:
+        self.config, self.refusals = config, refusals or Refusals()
+        self.connections: dict[_Peer, None] = {}
+        self.unknown: dict[_Peer, None] = {}  # of these, who has not greeted, in the order of arrival
         self.channels: dict[Channel, dict[_Peer, None]] = {}
         self.peers: dict[str, _Peer] = {}
         self.taken: OrderedDict[str, int] = OrderedDict()
@@ -167,11 +209,19 @@ class Broker:
             await self._server.wait_closed()
             self._server = None
 
-    def role(self, token: str) -> str | None:
+    def token_of(self, greet: Greet, challenge: bytes, proof: bytes) -> str | None:
+        """The token that a proof was made with."""
+        for token in (self.config.node_token, self.config.client_token):
+            if token and hmac.compare_digest(proof, greet.proof(token, challenge)):
+                return token
+        return None
+
+    def role(self, token: str | None) -> str | None:
+        """What somebody who has proven this token may be; None: nothing."""
         config = self.config
-        if config.node_token and hmac.compare_digest(token.encode(), config.node_token.encode()):
+        if config.node_token and token == config.node_token:
             return "node"
-        if config.client_token and not hmac.compare_digest(token.encode(), config.client_token.encode()):
+        if config.client_token and token != config.client_token:
             return None
         return "client" if config.node_token else "node"
 
@@ -181,8 +231,10 @@ class _Peer(asyncio.Protocol):
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._reader = FrameReader(broker.config.hello_bytes_max, "hello-size")
         self._session: str | None = None
+        self._greeted: tuple[Greet, bytes] | None = None  # who has to prove something, and our nonce
+        self._timer: asyncio.TimerHandle | None = None
         self._may_control = False
         self._channels: dict[Channel, None] = {}
         self._out: list[bytes] = []
@@ -197,18 +249,48 @@ class _Peer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._transport.set_write_buffer_limits(high=self._broker.config.queue_bytes_max)
+        broker, config = self._broker, self._broker.config
+        self._transport.set_write_buffer_limits(high=config.queue_bytes_max)
+        if len(broker.connections) >= config.connections_max:
+            self.refuse(PeerError(f"{config.connections_max} connections are the most here", "connections"))
+            return
+        if len(broker.unknown) >= config.connections_unknown_max:
+            oldest = next(iter(broker.unknown))
+            oldest.refuse(PeerError("too many connections have not introduced themselves", "hello-late"))
+        broker.connections[self] = broker.unknown[self] = None
+        self._timer = asyncio.get_running_loop().call_later(config.hello_s, self._introduction_is_due)
 
     def data_received(self, data: bytes) -> None:
         try:
             for body in self._reader.feed(data):
                 for message in _decoder.decode(body):
                     self._handle(message)
-        except (PeerError, msgspec.DecodeError, RecursionError) as error:
-            self._transport.write(pack([encoder.encode(Sorry(str(error)))]))
+                if self._transport.is_closing():
+                    return
+        except PeerError as error:
+            self.refuse(error)
+        except UNREADABLE as error:
+            self.refuse(PeerError(str(error), code_of(str(error))))
+
+    def refuse(self, error: PeerError) -> None:
+        """Closes, and tells the other side why; it need not read that."""
+        self._broker.refusals.count(error.code)
+        self._broker.unknown.pop(self, None)
+        if not self._transport.is_closing():
+            self._transport.write(pack([encoder.encode(Sorry(str(error), error.code))]))
             self._transport.close()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(LAST_WORDS_S, self._transport.abort)
+
+    def _introduction_is_due(self) -> None:
+        self.refuse(PeerError(f"no greeting within {self._broker.config.hello_s} s", "hello-late"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._broker.connections.pop(self, None)
+        self._broker.unknown.pop(self, None)
         for channel in list(self._channels):
             self._leave(channel)
         self._release_publishers()
@@ -250,8 +332,8 @@ class _Peer(asyncio.Protocol):
                 self._transport.write(pack(out))
 
     def _handle(self, message: FromClient) -> None:
-        if self._session is None and not isinstance(message, Greet):
-            raise PeerError("greet first")
+        if self._session is None and not isinstance(message, Greet | Prove):
+            raise PeerError("greet first", "hello-first")
         match message:
             case Group():
                 self._fan_out(message)
@@ -260,8 +342,8 @@ class _Peer(asyncio.Protocol):
                 self._broker.taken[self._session] = upto
                 self.post(encoder.encode(Taken(upto)))
             case Open(topic=topic, control=control, ask=ask):
-                if len(self._channels) >= self._broker.config.channels_max:
-                    raise PeerError(f"more than {self._broker.config.channels_max} channels")
+                if len(self._channels) >= self._broker.config.channels_max and (topic, control) not in self._channels:
+                    raise PeerError(f"more than {self._broker.config.channels_max} channels", "topics")
                 self._channels[topic, control] = None
                 self._broker.channels.setdefault((topic, control), {})[self] = None
                 self.post(encoder.encode(Opened(topic, control, ask)))
@@ -271,16 +353,33 @@ class _Peer(asyncio.Protocol):
                 self.post(encoder.encode(Pong()))
             case Greet():
                 self._greet(message)
+            case Prove(proof=proof):
+                if self._greeted is None:
+                    raise PeerError("nothing is to be proven", "hello-first")
+                greet, challenge = self._greeted
+                self._greeted = None
+                self._welcome(greet, challenge, self._broker.token_of(greet, challenge, proof))
 
     def _greet(self, greet: Greet) -> None:
-        broker = self._broker
-        role = broker.role(greet.token)
-        if role is None:
-            raise PeerError("the token is not known here")
         if greet.version != WIRE_VERSION:
-            raise PeerError(f"version {greet.version} of the broker's wire; it is {WIRE_VERSION} here")
-        if self._session is not None:
-            raise PeerError("greeted already")
+            raise PeerError(f"version {greet.version} of the broker's wire; it is {WIRE_VERSION} here", "version")
+        if self._session is not None or self._greeted is not None:
+            raise PeerError("greeted already", "hello-first")
+        if greet.nonce and (self._broker.config.node_token or self._broker.config.client_token):
+            self._greeted = greet, secrets.token_bytes(NONCE_BYTES)
+            self.post(encoder.encode(Challenge(self._greeted[1])))
+        else:
+            self._welcome(greet, b"", None)
+
+    def _welcome(self, greet: Greet, challenge: bytes, token: str | None) -> None:
+        broker = self._broker
+        role = broker.role(token)
+        if role is None:
+            raise PeerError("the token is not known here", "token")
+        if self._timer is not None:
+            self._timer.cancel()
+        self._reader.bytes_max, self._reader.code = FRAME_BYTES_MAX, "frame-size"
+        broker.unknown.pop(self, None)
         former = broker.peers.get(greet.session)
         if former is not None:
             former.abort()  # what it has not read yet will be sent again on this connection
@@ -289,11 +388,12 @@ class _Peer(asyncio.Protocol):
         broker.taken[greet.session] = broker.taken.pop(greet.session, 0)
         while len(broker.taken) > broker.config.sessions_max:
             broker.taken.popitem(last=False)
-        self.post(encoder.encode(Welcome(broker.taken[greet.session], self._may_control)))
+        proof = greet.answer(token, challenge) if token is not None else b""
+        self.post(encoder.encode(Welcome(broker.taken[greet.session], self._may_control, proof)))
 
     def _fan_out(self, group: Group) -> None:
         if (group.control or is_adopted(group.topic)) and not self._may_control:
-            raise PeerError("only nodes publish control")
+            raise PeerError("only nodes publish control", "control")
         members = self._broker.channels.get((group.topic, group.control))
         if members:
             encoded = encoder.encode(group)

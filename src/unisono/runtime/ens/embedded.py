@@ -5,6 +5,7 @@ open one; what others published while we were away is lost to us and reported by
 """
 
 import asyncio
+import hmac
 import secrets
 import ssl
 from collections.abc import Sequence
@@ -13,11 +14,13 @@ from typing import cast
 import msgspec
 
 from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.model.numbers import Request
 from unisono.runtime.ens import broker as wire
 from unisono.runtime.ens.adapter import Down, Item, Limits, Listener, Lost, Parcel, Traits, Up, check_channel, unpack
 from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.outbox import Outbox
-from unisono.runtime.frames import FrameReader
+from unisono.runtime.frames import UNREADABLE, FrameReader
+from unisono.runtime.security import NONCE_BYTES
 
 PUT_BYTES_MAX = 1024 * 1024
 """More payload than this leaves in several frames. A frame is taken whole or not at all."""
@@ -25,7 +28,7 @@ BEAT_S = 5.0
 """An idle connection is pinged this often; two unanswered pings end it."""
 
 _decoder: msgspec.msgpack.Decoder[list[wire.FromBroker]] = msgspec.msgpack.Decoder(list[wire.FromBroker])
-_items_decoder = msgspec.msgpack.Decoder(list[tuple[bytes, str, int, dict[str, str] | None]])
+_items_decoder = msgspec.msgpack.Decoder(list[tuple[bytes, str, Request, dict[str, str] | None]])
 
 
 class EmbeddedEns:
@@ -153,7 +156,7 @@ class EmbeddedEns:
             _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self), host, port, ssl=self._tls)
         except OSError as error:
             raise TransportError(f"no embedded broker at {host}:{port}: {error}") from None
-        line.send(wire.Greet(self._session, self._token))
+        line.greet(wire.Greet(self._session, secrets.token_bytes(NONCE_BYTES) if self._token else b""), self._token)
         try:
             async with asyncio.timeout(BEAT_S):
                 welcome = await line.welcomed
@@ -215,8 +218,8 @@ class EmbeddedEns:
                 case wire.Dropped(topic=topic, control=control, count=count):
                     if (topic, control) in self._channels:
                         self._listener.on_notice(Lost("the subscriber was too slow", topic, control, count))
-                case wire.Sorry(reason=reason):
-                    raise PeerError(f"the broker refused us: {reason}")
+                case wire.Sorry(reason=reason, code=code):
+                    raise PeerError(f"the broker refused us: {reason}", code)
                 case _:
                     pass
         if items:
@@ -226,7 +229,7 @@ class EmbeddedEns:
         topic, control = group.topic, group.control
         try:
             rows = _items_decoder.decode(group.items)
-        except (msgspec.DecodeError, RecursionError):
+        except UNREADABLE:
             # The broker does not look into groups: what a bad publisher packed must not cost us the connection.
             self._listener.on_notice(Lost("a publisher sent what cannot be read", topic, control, group.count))
             return []
@@ -295,6 +298,8 @@ class _Line(asyncio.Protocol):
         self._reader = FrameReader(2 * wire.FRAME_BYTES_MAX)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport
+        self._greeted: wire.Greet | None = None
+        self._token, self._challenge = "", b""
         self._unanswered = 0
         self._beat: asyncio.TimerHandle | None = None
         self._reading_paused = False
@@ -317,7 +322,7 @@ class _Line(asyncio.Protocol):
                     self._be_welcomed(messages)
                 else:
                     self._ens.on_messages(messages)
-        except (PeerError, msgspec.DecodeError, RecursionError) as error:
+        except (PeerError, *UNREADABLE) as error:
             self.reason = str(error)
             if not self.welcomed.done():
                 self.welcomed.set_exception(TransportError(self.reason))
@@ -363,12 +368,26 @@ class _Line(asyncio.Protocol):
         self._flush()
         self._transport.close()
 
+    def greet(self, greet: wire.Greet, token: str) -> None:
+        self._greeted, self._token = greet, token
+        self.send(greet)
+
     def _be_welcomed(self, messages: list[wire.FromBroker]) -> None:
+        greet, token = self._greeted, self._token
+        assert greet is not None
         match messages:
+            case [wire.Challenge(nonce=nonce)] if token and not self._challenge:
+                self._challenge = nonce
+                self.send(wire.Prove(greet.proof(token, nonce)))
             case [wire.Welcome() as welcome]:
+                proven = bool(self._challenge) and hmac.compare_digest(
+                    welcome.proof, greet.answer(token, self._challenge)
+                )
+                if token and not proven:
+                    raise PeerError("the broker has not proven that it knows our token", "token")
                 self.welcomed.set_result(welcome)
-            case [wire.Sorry(reason=reason), *_]:
-                raise PeerError(f"the broker refused us: {reason}")
+            case [wire.Sorry(reason=reason, code=code), *_]:
+                raise PeerError(f"the broker refused us: {reason}", code)
             case _:
                 raise PeerError("the broker did not welcome us first")
 

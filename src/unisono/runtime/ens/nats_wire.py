@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.model.deployment import without_credentials
 
 Msg = tuple[bytes, bytes, bytes, bytes, bytes]
 """sid, subject, reply, header block, payload."""
@@ -373,9 +374,11 @@ def normalize(url: str) -> str:
         parts = urlsplit(full)
         port = parts.port
     except ValueError as error:
-        raise MisuseError(f"{url!r} is no server address: {error}") from None
+        raise MisuseError(f"{without_credentials(url)!r} is no server address: {error}") from None
     if parts.scheme not in ("nats", "tls") or not parts.hostname:
-        raise MisuseError(f"{url!r} is no server address: write nats://host:port or tls://host:port")
+        raise MisuseError(
+            f"{without_credentials(url)!r} is no server address: write nats://host:port or tls://host:port"
+        )
     return full if port else f"{full}:4222"
 
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from unisono.errors import MisuseError, TransportError
 from unisono.machine import Gap, Heard
 from unisono.model.ids import Address, Topic
+from unisono.model.numbers import Count, Number, Request
 from unisono.model.time import MILLISECOND, SECOND, Micros
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.messages import Advert, Adverts, EventKey, Members, Seen
@@ -32,6 +33,7 @@ from unisono.runtime.ens.adapter import Item, Limits, Listener, Lost, Parcel, Tr
 from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.outbox import Outbox
 from unisono.runtime.ens.udp_peers import Bye, Entered, Messages, Nag, Peers, Progress
+from unisono.runtime.frames import UNREADABLE
 from unisono.runtime.udp import UdpConfig, UdpNode
 
 Channel = tuple[str, bool]
@@ -86,11 +88,11 @@ class Batch(Struct, frozen=True, array_like=True):
     """What travels: items of one channel, and the place of the batch in its publisher's numbers of that channel."""
 
     publisher: int
-    number: int
+    number: Number
     topic: str
     control: bool
-    items: list[tuple[bytes, str, int, dict[str, str] | None]]
-    moments: list[tuple[int, Annotated[int, Meta(ge=0, le=2**63 - 1)]]] = []
+    items: list[tuple[bytes, str, Request, dict[str, str] | None]]
+    moments: list[tuple[Count, Annotated[int, Meta(ge=0, le=2**63 - 1)]]] = []
     """When they were published: of so many items in a row, this moment."""
 
     def unpack(self) -> list[Item]:
@@ -369,7 +371,7 @@ class UdpEns:
             return
         try:
             batch = self._decoder.decode(item.message)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except UNREADABLE:
             return
         if batch.publisher == self._node.publisher or item.topic not in self._joined:
             return  # our own were handed over when they left

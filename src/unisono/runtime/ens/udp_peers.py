@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from unisono.errors import MisuseError
 from unisono.model.ids import Address, Topic
+from unisono.model.numbers import Number
 from unisono.runtime.udp import Control, UdpNode, endpoint_of
 
 PEERS_TOLD = 40
@@ -24,7 +25,7 @@ class Beat(Struct, frozen=True, tag=True):
     """I am here: called `publisher` in packets, reading `wants` channels of yours; `knows`: you have beaten before."""
 
     publisher: int
-    wants: int
+    wants: Number
     knows: bool
     asks: bool
     """Answer at once."""
@@ -35,30 +36,30 @@ class Enter(Struct, frozen=True, tag=True):
     """Send me this channel. `order` grows with every change of a reader's mind; the same one again is a repetition."""
 
     topic: Topic
-    order: int
+    order: Number
 
 
 class Entered(Struct, frozen=True, tag=True):
     """I send it, from the number behind `base` on."""
 
     topic: Topic
-    order: int
+    order: Number
     publisher: int
-    base: int
+    base: Number
 
 
 class Exit(Struct, frozen=True, tag=True):
     """I read this channel no longer."""
 
     topic: Topic
-    order: int
+    order: Number
 
 
 class Exited(Struct, frozen=True, tag=True):
     """I have noted that."""
 
     topic: Topic
-    order: int
+    order: Number
 
 
 class Bye(Struct, frozen=True, tag=True):
@@ -72,14 +73,14 @@ class Nag(Struct, frozen=True, tag=True):
 
     topic: Topic
     publisher: int
-    upto: int
+    upto: Number
 
 
 class Progress(Struct, frozen=True, tag=True):
     """Of what you, `publisher`, sent me: up to which number I have everything, by channel."""
 
     publisher: int
-    upto: tuple[tuple[Topic, int], ...]
+    upto: tuple[tuple[Topic, Number], ...]
 
 
 Messages = Control | Beat | Enter | Entered | Exit | Exited | Bye | Nag | Progress

@@ -20,14 +20,12 @@ from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import LinkDown, LinkUp
+from unisono.runtime.edge import Refused
 from unisono.runtime.host import Host, HostConfig
 from unisono.runtime.links import Links, owner
 from unisono.structures.matching import INDEX_FROM, warm_up
 
 logger = logging.getLogger(__name__)
-
-CLIENTS_PER_PARTY_MAX = 10_000
-"""Streams and publishers of one connection; what further ones say is dropped."""
 
 
 class RoleCounters(Struct):
@@ -56,6 +54,7 @@ class OverlayRole:
         self.host = Host(spec.name, Connections(self.broker, self.me), self, config=config)
         self.counters = RoleCounters()
         self._refused, self._failed = refused, failed
+        self._clients_max = deployment.limits.client_subscriptions_max
         self._links = links
         self._parent = Address(spec.parent) if spec.parent is not None else None
         self._nodes = {Address(node.name) for node in deployment.nodes}
@@ -109,8 +108,14 @@ class OverlayRole:
         if connection is None:
             party = owner(source)
             clients = self._clients.setdefault(party, {}) if party not in self._nodes else {}
-            if party in self._nodes or len(clients) >= CLIENTS_PER_PARTY_MAX:
+            if party in self._nodes:
                 self.counters.dropped += 1
+                return
+            if len(clients) >= self._clients_max:
+                self.counters.dropped += 1
+                self._links.refusals.count("subscriptions")
+                reason = f"{party} has {self._clients_max} streams and publishers, which is the most"
+                self._links.send(party, Refused("subscriptions", reason, source))
                 return
             clients[source] = None
             self.counters.clients += 1
@@ -159,4 +164,5 @@ class OverlayRole:
 def broker_config(deployment: Deployment) -> BrokerConfig:
     how = deployment.overlay
     held = Micros(round(how.held_ms * 1000)) if how.held_ms is not None else None
-    return BrokerConfig(detection=how.detection, covering=how.covering, held_us_max=held)
+    cost = deployment.limits.filter_cost_max
+    return BrokerConfig(detection=how.detection, covering=how.covering, held_us_max=held, filter_cost_max=cost)

@@ -31,6 +31,7 @@ from unisono.protocols.sequencer.messages import (
     Run,
     Stamps,
     Void,
+    repeats,
 )
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.sim.scenario import Scenario
@@ -184,7 +185,7 @@ class _Stage:
         hosted = tuple(topic for topic, home in self.homes.items() if home == node.name)
         inside = TopicManager(me, parent, children, hosted, below, self.config)
         peers = (*((parent,) if parent else ()), *children)
-        return Sessions(inside, me, peers, PeerMessage, BrokerMessage, self.options.sessions)
+        return Sessions(inside, me, peers, PeerMessage, BrokerMessage, self.options.sessions, repeats)
 
     # Moves.
 
