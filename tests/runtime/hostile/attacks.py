@@ -50,7 +50,7 @@ async def told_inside(target: Target, code: str, *messages: object, address: str
     """Says this as a client that was let in."""
     async with attacker(target.place) as one:
         await one.enter(address)
-        await one.say(*messages)
+        await one.say(*messages, edge.Inquire(Address(address)))
         assert await one.is_told(code)
 
 

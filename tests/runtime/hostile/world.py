@@ -38,6 +38,10 @@ SMALL = Limits(
 )
 CLIENT_TOKEN, NODE_TOKEN = "what clients know 7b1f", "what nodes know 99c2"
 SECURITY = Security(token_variable="HOSTILE_CLIENT_TOKEN", node_token_variable="HOSTILE_NODE_TOKEN")
+LET_IN = "let in"
+"""Instead of a code: the node has said hello."""
+ANSWERED = "answered"
+"""Instead of a code: the node has answered an `Inquire`, so it has taken what was said before."""
 _codec = Codec(edge.Letters)
 _broker_decoder = msgspec.msgpack.Decoder(list[wire.FromBroker])
 
@@ -144,8 +148,8 @@ class Attacker:
 
     async def is_told(self, code: str) -> bool:
         async for told in self.codes():
-            if told == code:
-                return True
+            if told in (code, LET_IN, ANSWERED):
+                return told == code
         return False
 
     def close(self) -> None:
@@ -158,11 +162,17 @@ def codes_in(body: bytes) -> Iterable[str]:
         letters = _codec.decode(body)
     except PeerError:
         with contextlib.suppress(msgspec.DecodeError):
+            return [LET_IN for _ in (msgspec.msgpack.decode(body, type=Hello),)]
+        with contextlib.suppress(msgspec.DecodeError):
             return [message.code for message in _broker_decoder.decode(body) if isinstance(message, wire.Sorry)]
         return []
     if isinstance(letters, Rejected):
         return [letters.code]
-    return [str(letter.message.code) for letter in letters if hasattr(letter.message, "code")]
+    return [str(getattr(letter.message, "code", ANSWERED)) for letter in letters if _tells(letter.message)]
+
+
+def _tells(message: Any) -> bool:
+    return isinstance(message, edge.Report) or hasattr(message, "code")
 
 
 @asynccontextmanager
