@@ -94,6 +94,8 @@ class Joining:
                 self._unjoined[topic] = None
                 out.append(Join(topic))
             self._delivery.examine_anew()
+            self._hold.wake_all()  # so that it is known again which payload would be enough
+            self._delivery.process(now, out)
 
     def joined(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """The broker delivers what is published on the topic from now on."""
