@@ -19,7 +19,7 @@ from unisono.machine import Missed
 from unisono.model.deployment import BrokerKind, BrokerSpec, Deployment, Foreign, TopicSpec
 from unisono.model.event import EventRow
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.messages import Payloads
+from unisono.protocols.sequencer.messages import Mark, Payloads
 from unisono.runtime.brokers import hub_of
 from unisono.runtime.connect import hold_memory
 from unisono.runtime.ens.adapter import Item, Lost, Rejected
@@ -249,6 +249,28 @@ def test_control_messages_that_the_broker_rejects_are_said_again(tmp_path: Path)
                 await plain.keep_at_most("_unisono.star.ctl.trades", 100, "UPDATE")
                 while await plain.count_kept("_unisono.star.ctl.trades") < 3:
                     await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+
+
+def test_a_repetition_is_not_counted_as_another_broadcast() -> None:
+    async def run() -> None:
+        counted: list[int] = []
+        ground, ear = Ground(Names(), counted.append, _ignore, _ignore, _ignore), Ear()
+        hub = Hub()
+        ens, listening = MemoryEns(hub, ground), MemoryEns(hub, ear)
+        await ens.open()
+        await listening.open()
+        await listening.subscribe("trades", control=True)
+        ground.stand_on(ens)
+        ground.on_notice(Rejected(Item("trades", b"stamp", control=True), "full"))
+        await ear.until(lambda: ear.payloads() == [b"stamp"])
+        assert counted == []
+        ground.broadcast(Topic(1), Mark(Topic(1), 1), control=True)
+        ground.end_turn()
+        await ens.flush()
+        assert counted == [1]
+        await ground.close()
 
     asyncio.run(run())
 
