@@ -103,17 +103,10 @@ async def read_back(url: str, topics: Iterable[str]) -> list[Record]:
             await _until_read(url, reader, topic)
         finally:
             await ens.close()
-        records += [
-            Record(
-                "kept",
-                clock.now(),
-                who="reader",
-                topic=topic,
-                event=event_id(publisher_on(item.publisher, topic), item.request),
-            )
-            for item in reader.items
-            if item.publisher
-        ]
+        for item in reader.items:
+            if item.publisher:  # on the wire it is named with its deployment
+                event = event_id(publisher_on(item.publisher.removeprefix(f"{DEPLOYMENT}/"), topic), item.request)
+                records.append(Record("kept", clock.now(), who="reader", topic=topic, event=event))
         records.append(Record("searched", clock.now(), who="reader", topic=topic))
     return records
 

@@ -7,13 +7,18 @@ import asyncio
 import os
 import shutil
 import subprocess
+from inspect import signature
 from pathlib import Path
 from random import Random
 
 from tests.runtime.crash.harness import NODES, Run
 from tests.runtime.crash.process_faults import has, span
+from unisono.cli.node import node
 
 INCARNATION = "--new-incarnation"
+HAS_INCARNATIONS = "new_incarnation" in signature(node).parameters
+REMINDED_S = 4.0
+"""Whoever was told something by a node dials it again within less."""
 
 
 async def full_disk(run: Run, dice: Random) -> None:
@@ -72,9 +77,9 @@ async def rolled_back_data(run: Run, dice: Random) -> None:
         backup = run.directory / f"backup-{name}"
         shutil.copytree(run.data(name), backup)
         await asyncio.sleep(away)
-        run.kill(name)
+        newest = _kill_and_copy(run, name)
         _replace(run.data(name), backup)
-        await start_by_hand(run, name)
+        await start_by_hand(run, dice, name, newest)
 
 
 async def truncated_data(run: Run, dice: Random) -> None:
@@ -82,10 +87,10 @@ async def truncated_data(run: Run, dice: Random) -> None:
     async with run.hold(name):
         run.story.append(f"the log of {name} loses its last {share:.0%}")
         await run.until_up(name)
-        run.kill(name)
-        newest = max(run.data(name).glob("log-*"))
-        os.truncate(newest, int(newest.stat().st_size * (1 - share)))
-        await start_by_hand(run, name)
+        newest = _kill_and_copy(run, name)
+        log = max(run.data(name).glob("log-*"))
+        os.truncate(log, int(log.stat().st_size * (1 - share)))
+        await start_by_hand(run, dice, name, newest)
 
 
 async def deleted_data(run: Run, dice: Random) -> None:
@@ -93,9 +98,17 @@ async def deleted_data(run: Run, dice: Random) -> None:
     async with run.hold(name):
         run.story.append(f"the data of {name} is deleted")
         await run.until_up(name)
-        run.kill(name)
+        newest = _kill_and_copy(run, name)
         _clear(run.data(name))
-        await start_by_hand(run, name)
+        await start_by_hand(run, dice, name, newest)
+
+
+def _kill_and_copy(run: Run, name: str) -> Path:
+    """What the node has on its disk when it is killed."""
+    run.kill(name)
+    newest = run.directory / f"newest-{name}"
+    shutil.copytree(run.data(name), newest)
+    return newest
 
 
 async def foreign_data(run: Run, dice: Random) -> None:
@@ -116,19 +129,36 @@ async def foreign_data(run: Run, dice: Random) -> None:
         await run.until_up(name)
 
 
-async def start_by_hand(run: Run, name: str) -> None:
-    """Starts a node whose data a person has touched; if it refuses and names what is to be done, that is done."""
+async def start_by_hand(run: Run, dice: Random, name: str, newest: Path) -> None:
+    """Starts a node whose data a person has touched. If it ends, one of the two things is done that it says: its newest
+    data is put back, or given up."""
     run.start_node(name)
-    if await run.until_up(name):
+    if await _stays_up(run, name):
         return
     said = run.said(name)
-    if INCARNATION not in said:
+    if "Put the newest data back" not in said or INCARNATION not in said:
         run.problems.append(f"{name} does not start, and does not say what to do: {said[-300:]}")
-        return
-    run.story.append(f"{name} refuses; started with {INCARNATION}")
-    run.start_node(name, INCARNATION)
+    if dice.random() < 0.5 or not HAS_INCARNATIONS:
+        run.story.append(f"{name} has forgotten, its newest data is put back")
+        _replace(run.data(name), newest)
+        run.start_node(name)
+    else:
+        run.story.append(f"{name} has forgotten, started with {INCARNATION}")
+        run.start_node(name, INCARNATION)
+    if not await _stays_up(run, name):
+        run.problems.append(f"{name} does not start: {run.said(name)[-300:]}")
+
+
+async def _stays_up(run: Run, name: str) -> bool:
+    """Whether a node serves, and is still there when all who know it have told it what they know."""
     if not await run.until_up(name):
-        run.problems.append(f"{name} does not start with {INCARNATION}: {run.said(name)[-300:]}")
+        return False
+    until = asyncio.get_running_loop().time() + REMINDED_S
+    while asyncio.get_running_loop().time() < until:
+        if run.processes[name].poll() is not None:
+            return False
+        await asyncio.sleep(0.05)
+    return True
 
 
 def _clear(directory: Path) -> None:

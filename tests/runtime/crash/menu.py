@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tests.runtime.crash import broker_faults, data_faults, network_faults, process_faults
 from tests.runtime.crash.harness import AWAY_S, BOUND_S, Plan, Run
@@ -20,6 +20,8 @@ from unisono.model.journal import Record
 Broker = Literal["nats", "jetstream", "cluster"]
 EVERYWHERE: tuple[Broker, ...] = get_args(Broker)
 LEASE_S = 4.0
+LONG_S = (8.0, 12.0)
+"""What is away for so long is told as stalled, and publications that wait for it as unknown (after 10 s)."""
 
 
 class Fault(Struct, frozen=True):
@@ -63,17 +65,21 @@ MENU: dict[str, Fault] = {
 
 
 def drawn_plan(seed: int) -> Plan:
-    """One run of the campaign: the menu in turn for the first fault, anything that goes with it for the others."""
+    """One run of the campaign: the menu in turn for the first fault, anything that goes with it for the others. In one
+    of ten everything takes longer than callers wait, in three of ten there is five times as much to do."""
     dice, names = Random(seed), list(MENU)
     chosen = [names[seed % len(names)]]
     broker = dice.choice(MENU[chosen[0]].brokers)
+    is_long, is_busy = seed % 10 == 9, seed % 10 in (2, 4, 7)
+    count = 2 if is_long else dice.randint(2, 5)
     for name in dice.sample(names, len(names)):
-        if len(chosen) == 2 + seed % 3:
+        if len(chosen) == count:
             break
         forgets = any(MENU[each].forgets for each in chosen)
         if name not in chosen and broker in MENU[name].brokers and not (forgets and MENU[name].forgets):
             chosen.append(name)
-    return plan_of(seed, chosen, broker)
+    plan = plan_of(seed, chosen, broker, LONG_S if is_long else AWAY_S)
+    return structs.replace(plan, interval_us=2_000) if is_busy else plan
 
 
 def plan_of(seed: int, faults: list[str], broker: Broker, away_s: tuple[float, float] = AWAY_S) -> Plan:

@@ -61,7 +61,7 @@ async def broken_connections(run: Run, dice: Random) -> None:
 
 async def delay(run: Run, dice: Random) -> None:
     where, proxies = _victims(run, dice)
-    away, late_us = 2 * span(run, dice), Micros(dice.randint(20_000, 300_000))
+    away, late_us = span(run, dice, 2), Micros(dice.randint(20_000, 300_000))
     async with run.hold("network"):
         run.story.append(f"{where}: {late_us / 1000:.0f} ms late for {away:.2f} s")
         for proxy in proxies:

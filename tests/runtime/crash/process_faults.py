@@ -11,12 +11,14 @@ from tests.runtime.crash.harness import FAKETIME, NODE, NODES, Run
 
 CLIENTS = ("publisher-1", "publisher-2", "subscriber-1", "subscriber-2")
 HOUR_S = 3600
+SPAN_S_MAX = 12.0
+"""Shorter than payloads are waited for (`prepared`)."""
 
 
-def span(run: Run, dice: Random) -> float:
+def span(run: Run, dice: Random, times: float = 1.0) -> float:
     """How long a fault lasts: short spans are as frequent as long ones."""
     low, high = run.plan.away_s
-    return low * (high / low) ** dice.random()
+    return min(times * low * (high / low) ** dice.random(), SPAN_S_MAX)
 
 
 async def kill_node(run: Run, dice: Random) -> None:
@@ -57,11 +59,11 @@ async def kill_subscriber(run: Run, dice: Random) -> None:
 
 
 async def pause_node(run: Run, dice: Random) -> None:
-    await _pause(run, dice.choice(NODES), 2 * span(run, dice))
+    await _pause(run, dice.choice(NODES), span(run, dice, 2))
 
 
 async def pause_client(run: Run, dice: Random) -> None:
-    await _pause(run, dice.choice(CLIENTS), 2 * span(run, dice))
+    await _pause(run, dice.choice(CLIENTS), span(run, dice, 2))
 
 
 async def pause_past_lease(run: Run, dice: Random) -> None:
@@ -71,7 +73,7 @@ async def pause_past_lease(run: Run, dice: Random) -> None:
 
 
 async def pause_broker(run: Run, dice: Random) -> None:
-    server, away = dice.choice(run.servers), 2 * span(run, dice)
+    server, away = dice.choice(run.servers), span(run, dice, 2)
     async with run.hold("broker"):
         run.story.append(f"broker {server.config.name} stands still for {away:.2f} s")
         server.pause()
