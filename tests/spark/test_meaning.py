@@ -4,6 +4,7 @@ import gzip
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -154,3 +155,31 @@ def test_malformed_lines_are_one_line_on_the_command_line(
     assert ended.value.code == 2
     assert "log.jsonl, line 2: " in said
     assert said.strip().count("\n") == 0
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("first", range(1000, 2000, 100))
+def test_spark_says_of_a_thousand_dirty_logs_what_python_says(spark: SparkSession, tmp_path: Path, first: int) -> None:
+    path = dirty.write_many(range(first, first + 100), tmp_path, notices=False)
+    assert said(report_file(spark, path)) == said(examine(read(path)))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(10))
+def test_spark_counts_what_was_planted_in_a_million_deliveries(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from tracing.planted import planted
+
+    found, expected = planted(1_000_000, seed)
+    pq.write_table(found, tmp_path / "log")
+    compiled = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in compiled}
+    for name, value in compiled.items():  # a million rows are worth compiling for
+        spark.conf.set(name, value)
+    try:
+        assert {v.judge: v.violations for v in report_file(spark, tmp_path / "log").verdicts} == expected
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
