@@ -23,16 +23,35 @@ def node(
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait until the node that works is gone, then take over.")
     ] = False,
+    new_incarnation: Annotated[
+        bool,
+        typer.Option("--new-incarnation", help="Go on although its data is older than what it has told others."),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say what happens on links and at the broker.")] = False,
 ) -> None:
     """Run one node of a deployment. SIGTERM or Ctrl-C stops it cleanly, with a snapshot.
 
     Example: unisono node deployment.toml eu-1
+
+    A node whose data was rolled back, cut or emptied stops. Put the newest data back; if there is none, go on without
+    what is missing: numbers continue far above all that were issued, subscribers are told gaps, and publications
+    without an outcome end as unknown. The flag is for one start.
+
+    Example: unisono node deployment.toml eu-1 --new-incarnation
     """
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     deployment = load_deployment(file)
     check_runnable(deployment, name)
-    run(_serve(Node(deployment, name, file.parent, NodeConfig(journal=journal, standby=standby))))
+    run(
+        _serve(
+            Node(
+                deployment,
+                name,
+                file.parent,
+                NodeConfig(journal=journal, standby=standby, new_incarnation=new_incarnation),
+            )
+        )
+    )
 
 
 async def _serve(served: Node) -> None:

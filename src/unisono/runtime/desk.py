@@ -18,10 +18,11 @@ from unisono.machine import PERSIST, Deliver, DurableMachine, Effect, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import check_topic_name
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.inputs import Host
-from unisono.protocols.sequencer.messages import Announced, Born, Move
+from unisono.protocols.sequencer.inputs import Host, Reborn
+from unisono.protocols.sequencer.messages import Announced, Born, Move, Recalled, Unfinished, Yours
 from unisono.runtime.edge import Claim, Claimed, Named, NotOpened, Open, Opened, TopicsBorn
 from unisono.runtime.homes import SLOTS, slot
+from unisono.structures.sessions import PeerReborn
 
 RESERVED = "_unisono"
 WAITING_MAX = 10_000
@@ -29,7 +30,10 @@ WAITING_MAX = 10_000
 WAITING_OF_CLIENT_MAX = 1_000
 """Of one client."""
 
-_FOR_THE_DESK = frozenset((Open, Named, Claim, Claimed))
+BIRTHS = 12
+"""An incarnation is a time in seconds; so many bits of births in each, and no two topics ever have one number."""
+
+_FOR_THE_DESK = frozenset((Open, Named, Claim, Claimed, Reborn, PeerReborn, Unfinished, Yours))
 
 
 class Desk:
@@ -41,6 +45,7 @@ class Desk:
         """Of every topic at home here or below."""
         self.mine: dict[str, Topic] = {}
         """Topics born here, in the order of birth."""
+        self._births = 0
         self._announced: dict[Topic, None] = {}
         self._slots: dict[str, int] = {}
         """Where names are or may be born, by slot: those we know, were told of, or, as the root, have promised."""
@@ -60,8 +65,29 @@ class Desk:
                 return [PERSIST]
             case Claim():
                 return self._claim(message)
-            case _:
+            case Claimed():
                 return self._settle(message, now)
+            case Yours(topic=topic):
+                return self._take_back(topic, now)
+            case _:
+                return self._begin_anew(message, now)
+
+    def _begin_anew(self, message: Reborn | PeerReborn | Unfinished, now: Micros) -> list[Effect]:
+        """Somebody has forgotten: a claim that was on its way may be lost."""
+        if isinstance(message, Reborn):
+            self._births = max(self._births, message.incarnation << BIRTHS)
+        effects = self._pass_on(self.inside.handle(message, now))
+        if self._parent is not None and not (isinstance(message, PeerReborn) and message.peer != self._parent):
+            effects += [Send(self._parent, Claim(name, self._slot, (self._me,))) for name in self._claimed]
+        return effects
+
+    def _take_back(self, topic: Topic, now: Micros) -> list[Effect]:
+        """A topic that we have forgotten was born here: its number is still its own."""
+        name = self.names[topic]
+        if topic % SLOTS != self._slot or name in self.mine:
+            return [PERSIST]
+        self.mine[name] = topic
+        return [PERSIST, *self._pass_on(self.inside.handle(Host(topic), now))]
 
     def is_known(self, name: str) -> bool:
         """Whether it need not be born here any more."""
@@ -93,7 +119,8 @@ class Desk:
         return effects
 
     def _bear(self, name: str, now: Micros, effects: list[Effect]) -> None:
-        topic = Topic((len(self.mine) + 1) * SLOTS + self._slot)
+        self._births += 1
+        topic = Topic(self._births * SLOTS + self._slot)
         self.mine[name] = topic
         self.names[topic] = name
         effects.append(PERSIST)
@@ -141,7 +168,7 @@ class Desk:
     def _pass_on(self, inner: list[Effect]) -> list[Effect]:
         effects: list[Effect] = []
         for effect in inner:
-            if type(effect) is Send and isinstance(message := effect.message, Born | Move):
+            if type(effect) is Send and isinstance(message := effect.message, Born | Move | Recalled | Yours):
                 effects += [Send(effect.to, Named(message.topic, self.names[message.topic])), effect]
             elif type(effect) is Deliver and isinstance(effect.item, Announced):
                 topic = effect.item.topic
@@ -157,6 +184,7 @@ class Desk:
             "inside": self.inside.snapshot(),
             "names": dict(self.names),
             "mine": dict(self.mine),
+            "births": self._births,
             "announced": list(self._announced),
             "slots": dict(self._slots),
             "claimed": list(self._claimed),
@@ -166,6 +194,7 @@ class Desk:
         self.inside.restore(snapshot["inside"])
         self.names = dict(snapshot["names"])
         self.mine = dict(snapshot["mine"])
+        self._births = snapshot["births"]
         self._announced = dict.fromkeys(snapshot["announced"])
         self._slots = dict(snapshot["slots"])
         self._claimed = dict.fromkeys(snapshot["claimed"])

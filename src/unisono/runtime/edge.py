@@ -15,7 +15,7 @@ from unisono.model.ids import Address
 from unisono.model.numbers import Number, TopicNumber
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
-from unisono.protocols.sequencer.inputs import Forget, Host, Lapse, Migrate
+from unisono.protocols.sequencer.inputs import Forget, Host, Lapse, Migrate, Reborn
 from unisono.protocols.sequencer.messages import SENDERS, Answer, ClientMessage, PeerMessage, Turn
 from unisono.runtime.fetching import FromArchive, ToArchive
 from unisono.runtime.lives import Began, Height, Reminds
@@ -168,6 +168,7 @@ Logged = (
     | Migrate
     | Forget
     | Lapse
+    | Reborn
 )
 
 

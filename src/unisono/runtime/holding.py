@@ -47,15 +47,16 @@ class Holding:
             os.close(self._file)
             raise
 
-    def identify(self, mine: Identity) -> None:
-        """An empty directory becomes ours; raises MisuseError when it belongs to somebody else."""
+    def identify(self, mine: Identity, adopts: bool = False) -> None:
+        """An empty directory becomes ours, and with `adopts` a log that does not say whose it is; raises MisuseError
+        when it belongs to somebody else."""
         path = self.directory / IDENTITY
         found = read_identity(path)
         if found is None:
-            if any(self.directory.glob("log-*")) or any(self.directory.glob("snapshot-*")):
+            if not adopts and (any(self.directory.glob("log-*")) or any(self.directory.glob("snapshot-*"))):
                 raise MisuseError(
                     f"{self.directory} holds a log and no {IDENTITY}, so nobody knows whose it is: restore the "
-                    "directory as a whole, or name an empty one as data of the node"
+                    "directory as a whole; if it is this node's, and that is all there is: --new-incarnation"
                 )
             write_durably(path, msgspec.json.encode(mine) + b"\n")
         elif (found.deployment, found.node) != (mine.deployment, mine.node):

@@ -15,10 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from unisono.machine import PERSIST, Deliver, DurableMachine, Effect
+from unisono.machine import PERSIST, Deliver, Effect
 from unisono.model.ids import Address
 from unisono.model.numbers import Number
 from unisono.model.time import Micros
+from unisono.protocols.sequencer.inputs import Reborn
+from unisono.structures.sessions import Sessions
 
 LIVES_MAX = 10_000
 """Starts that a log remembers; of older ones only the height at which they had all ended."""
@@ -70,9 +72,9 @@ class Seal:
 
 
 class Lives:
-    """A durable machine that remembers its lives."""
+    """The sessions of a node, and a machine inside them, that remember their lives."""
 
-    def __init__(self, inside: DurableMachine) -> None:
+    def __init__(self, inside: Sessions) -> None:
         self.inside = inside
         self.incarnation = 0
         self._lives: dict[str, int] = {}
@@ -80,6 +82,9 @@ class Lives:
         self._known_from = 0  # lives that ended at this height or before may have been left out
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
+        if type(message) is Reborn:
+            self.incarnation, self._lives, self._known_from = message.incarnation, {}, 0
+            return self.inside.begin_epoch(message.incarnation, message, now)
         if type(message) is not Began:
             return self.inside.handle(message, now)
         self._lives[message.life] = message.height

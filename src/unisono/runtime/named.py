@@ -94,6 +94,7 @@ class NamedPublisher:
         self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._witness = Witness()
+        self._reborn: Address | None = None  # a node that has forgotten what we were told
         self._links = Links(
             Hello("client", (self.address,), deployment=deployment.name),
             Codec(edge.Letters),
@@ -238,6 +239,11 @@ class NamedPublisher:
         until = loop.time() + self._timeout
         again = loop.time()
         while not done():
+            if self._reborn is not None:
+                node, self._reborn = self._reborn, None
+                self._topics, self._taken = {}, {}
+                self._witness.remind_again(node, self.address, self._links.send)
+                raise TransportError(f"node {node} has forgotten: some of this batch may have been published")
             if self._failure is not None:
                 raise TransportError(f"the publisher broke: {self._failure!r}") from self._failure
             now = loop.time()
@@ -269,8 +275,8 @@ class NamedPublisher:
             case Moved(topic=topic, home=home):
                 self._homes[topic] = home
             case Height():
-                self._witness.note(message)
-                return
+                if self._witness.note(message):
+                    self._reborn = message.node
             case _:
                 return
         self._news.set()

@@ -99,6 +99,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     journal: Level = "off"
     standby: bool = False
     """Listen at the standby address; the log decides who of the two works."""
+    new_incarnation: bool = False
+    """Go on although the log is older than what the node has told others; they are told of it."""
     broker_patience_s: float = 30.0
     """How long a starting node waits for its broker."""
     witness_s: float = 2.0
@@ -166,7 +168,7 @@ class Node:
         data = self.base / self.spec.data if self.spec.data is not None else None
         if data is not None:
             self._holding = Holding(data / self.me, LOCK_OF_STANDBY if self.config.standby else LOCK)
-            self._holding.identify(Identity(self.deployment.name, self.me))
+            self._holding.identify(Identity(self.deployment.name, self.me), self.config.new_incarnation)
             if not self.config.standby:
                 self._witness.keep_in(self._holding.directory)
         if self.config.journal != "off":
@@ -289,7 +291,7 @@ class Node:
         self.links.attach(self.me, self)
         if data is not None or self.spec.log != "file":
             self._early = []
-        await role.start(data, self.config.log, self.config.host)
+        await role.start(data, self.config.log, self.config.host, self.config.new_incarnation)
 
     async def _start_adopter(self) -> None:
         topics = tuple(
@@ -374,6 +376,8 @@ class Node:
         if refused is not None:
             self._tell_refused(Address(refused.about), refused)
             self.links.send(owner(Address(refused.about)), refused)
+            return
+        if self.sequencer is not None and not self.sequencer.is_welcome(message):
             return
         if self._early is None or type(message) is Handled:
             host.post(message)
@@ -518,6 +522,8 @@ class Node:
         for address in hello.addresses:
             if hello.kind == "client":
                 self.clients.up(address, hello.secret)
+            if self.sequencer is not None and self.host is not None:
+                self.sequencer.show(address)
             if hello.kind == "node" and self.host is not None:
                 self._witness.remind(hello, self.me, self.links.send)
                 self.host.post(Reconnected(address))

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from unisono.errors import MisuseError, PlanError, UnisonoError
+from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
 from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.deployment import Deployment, Foreign
 from unisono.model.event import Event
@@ -22,7 +22,7 @@ from unisono.model.time import SECOND, Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
 from unisono.protocols.sequencer.client import OrderingClient
-from unisono.protocols.sequencer.inputs import Forget
+from unisono.protocols.sequencer.inputs import Forget, HomeReborn
 from unisono.qos import Ground as GroundTraits
 from unisono.qos import choose
 from unisono.runtime import edge
@@ -38,6 +38,7 @@ from unisono.runtime.holding import Holding
 from unisono.runtime.homes import archives, birthplace, home_of, sequencers
 from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links
+from unisono.runtime.lives import Height
 from unisono.runtime.port import Port
 from unisono.runtime.position import numbers_of, read_position, write_position
 from unisono.runtime.publish import Outbox
@@ -72,6 +73,7 @@ class SequencedSession(Session):
         self.on_foreign: Callable[[Item], None] | None = None
         """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
         self._foreigners = 0
+        self._meeting: dict[asyncio.Task[None], None] = {}
         kept = archives(deployment)
         self.archive = ArchiveClient(self, kept[0]) if kept else None
         """Who keeps what was delivered, if anybody does."""
@@ -117,6 +119,8 @@ class SequencedSession(Session):
         self._is_open = True
 
     async def _leave(self) -> None:
+        for task in self._meeting:
+            task.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.config.open_s):
                 while self._machine.publisher.withdrawals and self._failure is None:
@@ -341,6 +345,9 @@ class SequencedSession(Session):
                     answer.set_result(message)
             case edge.TopicsBorn(names=names):
                 self._follow(names)
+            case Height(node=node):
+                if self.witness.note(message):
+                    self._reborn(node)
             case edge.Watched(node=node, pattern=pattern, names=names):
                 watched = self._patterns.get(pattern, {}).get(node)
                 if watched is not None and not watched.done():
@@ -359,6 +366,31 @@ class SequencedSession(Session):
                 answer.set_exception(MisuseError(f"{message.reason} ({message.code})"))
                 answer.exception()  # one of them is enough for whoever waits
         super()._refused(message)
+
+    def _reborn(self, node: Address) -> None:
+        """A node has forgotten some of what it told us, and a person has told it to go on."""
+        task = asyncio.create_task(self._meet_again(node), name=f"meet {node} again")
+        self._meeting[task] = None
+        task.add_done_callback(self._met)
+
+    def _met(self, task: "asyncio.Task[None]") -> None:
+        self._meeting.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error if isinstance(error, Exception) else TransportError(repr(error)))
+
+    async def _meet_again(self, node: Address) -> None:
+        """What is open there is unknown for ever, and a topic that has another number now is another topic."""
+        topics = tuple(topic for topic, home in self._homes.items() if home == node)
+        self._port.host.post(HomeReborn(topics))
+        await self._port.host.settle()
+        self.witness.remind_again(node, self.address, self.links.send)
+        names = tuple(self._names[topic] for topic in topics)
+        if not names:
+            return
+        again = await self._open_at(node, names)
+        for name, topic in again.topics:
+            if self._topics[name] != topic:
+                raise TransportError(f"node {node} has forgotten the topic {name!r} and made it anew: connect again")
 
     def _follow(self, names: tuple[str, ...]) -> None:
         for stream in list(self._streams):

@@ -6,6 +6,7 @@ What subscribers wait for leaves first in every turn: broadcasts, bundled by top
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment, NodeSpec
 from unisono.model.ids import Address, Topic, event_id
 from unisono.model.journal import Record
-from unisono.protocols.sequencer.inputs import Inherited
-from unisono.protocols.sequencer.messages import BrokerMessage, Pieces, Stamps, Void, repeats
+from unisono.protocols.sequencer.inputs import Inherited, Reborn
+from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Pieces, Stamps, Void, repeats
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime import edge
 from unisono.runtime.bundle import Bundle
@@ -38,6 +39,8 @@ from unisono.structures.sessions import BroadcastsDone, Forgotten, Sessions
 
 logger = logging.getLogger(__name__)
 
+INCARNATIONS_SINCE_S = 1_735_689_600
+"""Incarnations are named by the second, since 2025, in which they begin: one that is forgotten is not repeated."""
 MACHINE = "sequencer 4"
 """Name and version of what the log replays into; it changes whenever old inputs would lead to another state."""
 
@@ -79,11 +82,15 @@ class SequencerRole:
         self._life = ""
         self._shows = False  # once our life is in the log
         self._shown = 0
+        self._before: dict[Address, None] = {}  # clients that do not know yet that we have forgotten
 
     # life
 
-    async def start(self, data: Path | None, log_config: LogConfig, config: HostConfig) -> None:
-        """Returns when the log has been handled again; a log on a stream is waited for until it is ours."""
+    async def start(self, data: Path | None, log_config: LogConfig, config: HostConfig, new_incarnation: bool) -> None:
+        """Returns when the log has been handled again; a log on a stream is waited for until it is ours.
+
+        A new incarnation begins behind everything the log holds, before anything else happens.
+        """
         sessions = Sessions(self.desk, self.me, self._peers, edge.NodeMessage, BrokerMessage, repeats=repeats)
         self.lives = Lives(sessions)
         log = self._log = await self._open_log(data, log_config)
@@ -94,6 +101,9 @@ class SequencerRole:
             logger.info("node %s handled %d inputs of its log again", self.me, replayed)
         if self._journal is not None:
             self._journal.note(Record("restart", self._clock.now(), who=self.me, note=f"{replayed} inputs replayed"))
+        if log is not None and new_incarnation:
+            since = int(time.time()) - INCARNATIONS_SINCE_S
+            self.host.post(Reborn(max(self.lives.incarnation + 1, since)))
         if log is not None:
             self._life = secrets.token_hex(6)
             self.host.post(Began(self._life, log.height))
@@ -253,10 +263,25 @@ class SequencerRole:
         for hello in self._links.parties():
             self._links.send(hello.addresses[0], height)
 
+    def is_welcome(self, message: Any) -> bool:
+        """Whether a message may be handled: a client that asks for what we may have numbered before has to know first
+        that we have forgotten it."""
+        return type(message) is not Creates or owner(message.publisher) not in self._before
+
+    def show(self, party: Address) -> None:
+        """It is connected: from now on it knows how far we are."""
+        if self._shows:
+            self._links.send(party, self._height())
+
     def reminded(self, message: Reminds) -> None:
         """Somebody was shown something by us: if our log does not know it, nothing more of us may be seen."""
         if self._log is None or self.lives is None or self.host is None or not self._seal.is_ours(message.shown):
             return
+        if message.shown.incarnation < self.lives.incarnation and self._shows:
+            self._before[owner(message.client)] = None
+            self._links.send(message.client, self._height())
+            return
+        self._before.pop(owner(message.client), None)
         what = self.lives.forgotten(message.shown, self._log.height)
         if what is not None:
             self.host.fail(self._has_forgotten(f"{message.client} was shown {what}"))

@@ -30,7 +30,6 @@ from unisono.runtime.frames import Codec, Hello, nodes_only
 from unisono.runtime.journal import JournalFile, publication
 from unisono.runtime.lane import Outcome
 from unisono.runtime.links import Links
-from unisono.runtime.lives import Height
 from unisono.runtime.payload import payload_decoder
 from unisono.runtime.publish import Outbox
 from unisono.runtime.publisher import Publisher
@@ -267,8 +266,6 @@ class Session(ABC):
             report = self._reports.pop(Address(message.node), None)
             if report is not None and not report.done():
                 report.set_result(message)
-        elif isinstance(message, Height):
-            self.witness.note(message)
         elif isinstance(message, edge.Refused):
             self._refused(message)
 

@@ -23,8 +23,15 @@ class Witness:
         self._path: Path | None = None
         self._saved: dict[Address, Height] = {}
 
-    def note(self, shown: Height) -> None:
+    def note(self, shown: Height) -> bool:
+        """Tells whether the node is reborn: what it told us before, it may have forgotten."""
+        before = self._shown.get(shown.node)
         self._shown[shown.node] = shown
+        return before is not None and before.incarnation < shown.incarnation
+
+    def remind_again(self, node: Address, me: Address, send: Callable[[Address, Any], None]) -> None:
+        """To a node that is reborn, once we have drawn the consequences."""
+        send(node, Reminds(me, self._shown[node]))
 
     def remind(self, hello: Hello, me: Address, send: Callable[[Address, Any], None]) -> None:
         """A party is connected: if it is a node that has shown us something, it gets it back, before anything else."""

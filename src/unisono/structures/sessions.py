@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -41,8 +42,9 @@ from unisono.model.time import MILLISECOND, Micros
 M = TypeVar("M")
 
 
-class Frame(Struct, Generic[M], frozen=True, tag=True):
-    """The `number`-th message from `source` to us, counted from 1 over the whole life of the link.
+class Frame(Struct, Generic[M], frozen=True, tag=True, omit_defaults=True):
+    """The `number`-th message from `source` to us, counted from 1 over the whole life of the link, which begins anew
+    in a higher `epoch` when one of its ends is reborn.
 
     Generic so that the wire and the log can decode it typed: `Frame[Fill | Part]`.
     """
@@ -50,9 +52,10 @@ class Frame(Struct, Generic[M], frozen=True, tag=True):
     source: Address
     number: Number
     message: M
+    epoch: Number = 0
 
 
-class Handled(Struct, frozen=True, tag=True):
+class Handled(Struct, frozen=True, tag=True, omit_defaults=True):
     """`source` has durably handled our frames up to `upto`; with `resend` it asks for those behind.
     It knows from us that we have handled its own up to `acked`."""
 
@@ -60,6 +63,13 @@ class Handled(Struct, frozen=True, tag=True):
     upto: Number
     resend: bool = False
     acked: int = 0
+    epoch: Number = 0
+
+
+class PeerReborn(Struct, frozen=True, tag=True):
+    """To the machine inside: `peer` has forgotten some of what passed between us, and what was under way is lost."""
+
+    peer: Address
 
 
 class Forgotten(Struct, frozen=True, tag=True):
@@ -112,9 +122,10 @@ class SessionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class _Link:
     """Both directions of one session."""
 
-    __slots__ = ("checked", "flown", "full", "handled", "outbox", "rewound", "sent", "waiting")
+    __slots__ = ("checked", "epoch", "flown", "full", "handled", "outbox", "rewound", "sent", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
         self.sent = 0  # number of the last frame ever put into the outbox
         self.handled = 0  # number of the last frame of the peer we handled
         self.outbox: deque[Any] = deque()  # messages sent - len(outbox) + 1 .. sent
@@ -158,10 +169,8 @@ class Sessions:
         if type(message) not in _OURS:
             return self._wrap(self.inside.handle(message, now), now, persist=False)
         match message:
-            case Frame(source=peer, number=number, message=inner):
-                return self._receive(peer, number, inner, now)
-            case Handled():
-                return self._trim(message, now)
+            case Frame() | Handled():
+                return self._in_epoch(message, now)
             case BroadcastsDone(count=count):
                 if count > len(self._broadcasts):
                     raise InvariantError(f"{count} broadcasts confirmed, {len(self._broadcasts)} are open")
@@ -183,26 +192,56 @@ class Sessions:
                 return self._wrap(self.inside.handle(message, now), now, persist=False)
 
     def _receive(self, peer: Address, number: int, inner: Any, now: Micros) -> list[Effect]:
-        link = self._links.get(peer)
-        if link is None:
-            return [Refuse(f"{peer} holds no session with {self._me}")]
+        link = self._links[peer]
         if number != link.handled + 1:
-            return [Send(peer, Handled(self._me, link.handled, resend=number > link.handled))]
+            resend = number > link.handled
+            return [Send(peer, Handled(self._me, link.handled, resend=resend, epoch=link.epoch))]
         link.handled = number
         effects = self._wrap(self.inside.handle(inner, now), now, persist=True)
-        effects.append(Send(peer, Handled(self._me, number)))
+        effects.append(Send(peer, Handled(self._me, number, epoch=link.epoch)))
         return effects
+
+    def _in_epoch(self, message: Frame[Any] | Handled, now: Micros) -> list[Effect]:
+        """Handles what belongs to the session as it is now; a peer that is reborn begins it anew."""
+        peer, link = message.source, self._links.get(message.source)
+        if link is None:
+            return [Refuse(f"{peer} holds no session with {self._me}")]
+        if message.epoch < link.epoch:
+            return [self._stand(peer)]
+        effects: list[Effect] = []
+        if message.epoch > link.epoch:
+            effects = self._begin_anew(peer, message.epoch, now)
+            effects += self._wrap(self.inside.handle(PeerReborn(peer), now), now, persist=True)
+        if isinstance(message, Handled):
+            return effects + self._trim(message, now)
+        return effects + self._receive(peer, message.number, message.message, now)
+
+    def _begin_anew(self, peer: Address, epoch: int, now: Micros) -> list[Effect]:
+        """What waits is dropped: both machines tell each other anew what matters."""
+        was_full = self._links[peer].full
+        self._links[peer] = _Link(epoch)
+        return self._wrap(self.inside.handle(LinkFree(peer), now), now, persist=True) if was_full else [PERSIST]
+
+    def begin_epoch(self, epoch: int, message: Any, now: Micros) -> list[Effect]:
+        """We are reborn: every link begins anew, then the machine inside is told by `message`.
+
+        Two ends that are reborn in the same moment must not take the one's epoch for the other's.
+        """
+        effects: list[Effect] = []
+        own = (epoch << 16) + (crc32(self._me.encode()) & 0xFFFF)
+        for peer, link in list(self._links.items()):
+            effects += self._begin_anew(peer, max(own, link.epoch + 1), now)
+        effects += self._wrap(self.inside.handle(message, now), now, persist=True)
+        return [*effects, *(self._stand(peer) for peer in self._links)]
 
     def _stand(self, peer: Address) -> Send:
         """Where the session stands, as we know it; a peer that knows less has forgotten."""
         link = self._links[peer]
-        return Send(peer, Handled(self._me, link.handled, acked=link.acknowledged))
+        return Send(peer, Handled(self._me, link.handled, acked=link.acknowledged, epoch=link.epoch))
 
     def _trim(self, message: Handled, now: Micros) -> list[Effect]:
         peer, upto, resend = message.source, message.upto, message.resend
-        link = self._links.get(peer)
-        if link is None:
-            return [Refuse(f"{peer} holds no session with {self._me}")]
+        link = self._links[peer]
         if upto > link.sent or message.acked > link.handled:
             what = (
                 f"frame {upto} that we sent it, and we know of {link.sent}"
@@ -250,7 +289,8 @@ class Sessions:
             return []
         link.flown = last
         waiting = islice(link.outbox, first - done - 1, last - done)
-        return [Send(peer, Frame(self._me, first + i, message)) for i, message in enumerate(waiting)]
+        epoch = link.epoch
+        return [Send(peer, Frame(self._me, first + i, message, epoch)) for i, message in enumerate(waiting)]
 
     def _timer(self, peer: Address, now: Micros) -> SetTimer:
         self._links[peer].checked = self._links[peer].acknowledged
@@ -278,7 +318,7 @@ class Sessions:
                 link.outbox.append(effect.message)
                 if link.flown == link.sent - 1 and len(link.outbox) <= self._config.window_frames_max:
                     link.flown = link.sent
-                    effects.append(Send(effect.to, Frame(self._me, link.sent, effect.message)))
+                    effects.append(Send(effect.to, Frame(self._me, link.sent, effect.message, link.epoch)))
                 if not link.full and len(link.outbox) >= self._config.outbox_max:
                     link.full = True
                     filled.append(effect.to)
@@ -299,7 +339,7 @@ class Sessions:
         return {
             "inside": self.inside.snapshot(),
             "links": {
-                peer: [link.sent, link.handled, link.full, msgspec.msgpack.encode(list(link.outbox))]
+                peer: [link.sent, link.handled, link.full, msgspec.msgpack.encode(list(link.outbox)), link.epoch]
                 for peer, link in self._links.items()
             },
             "broadcasts": [[b.topic, b.control, msgspec.msgpack.encode(b.message)] for b in self._broadcasts],
@@ -307,9 +347,9 @@ class Sessions:
 
     def restore(self, snapshot: Any) -> None:
         self.inside.restore(snapshot["inside"])
-        for peer, (sent, handled, full, outbox) in snapshot["links"].items():
+        for peer, (sent, handled, full, outbox, epoch) in snapshot["links"].items():
             link = self._links.setdefault(peer, _Link())
-            link.sent, link.handled, link.full = sent, handled, full
+            link.sent, link.handled, link.full, link.epoch = sent, handled, full, epoch
             link.outbox = deque(msgspec.msgpack.decode(outbox, type=list[self._message_type]))  # type: ignore[name-defined]
             link.flown = link.acknowledged
             link.waiting = dict.fromkeys(key for each in link.outbox if (key := self._repeats(each)) is not None)

@@ -23,6 +23,7 @@ from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.inputs import HomeReborn
 from unisono.protocols.sequencer.messages import (
     Answer,
     Collected,
@@ -39,7 +40,9 @@ from unisono.protocols.sequencer.messages import (
 from unisono.protocols.sequencer.publisher import Publisher
 from unisono.protocols.sequencer.subscriber import Subscriber
 
-ClientInput = Answer | Publish | Subscribe | Unsubscribe | Heard | Joined | NotTaken | Missed | Fired | Restarted
+ClientInput = (
+    Answer | HomeReborn | Publish | Subscribe | Unsubscribe | Heard | Joined | NotTaken | Missed | Fired | Restarted
+)
 
 
 class OrderingClient:
@@ -99,6 +102,8 @@ class OrderingClient:
                 subscriber.told(message, now, out)
             case Moved(topic=topic, home=home):
                 self.homes[topic] = home
+            case HomeReborn(topics=topics):
+                publisher.give_up(topics, out)
             case Fired(key=key):
                 if key == "create":
                     publisher.fired(now, out)

@@ -5,6 +5,7 @@ from msgspec import Struct
 from unisono.machine import Fired, Restarted
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import (
+    AllRecalled,
     Announced,
     Born,
     ClientMessage,
@@ -17,11 +18,15 @@ from unisono.protocols.sequencer.messages import (
     Part,
     Prove,
     Proven,
+    Recalled,
     Routed,
+    Topics,
     Turn,
+    Unfinished,
     Update,
+    Yours,
 )
-from unisono.structures.sessions import LinkFree, LinkFull
+from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn
 
 
 class Host(Struct, frozen=True, tag=True):
@@ -35,6 +40,19 @@ class Migrate(Struct, frozen=True, tag=True):
 
     topic: Topic
     to: Address
+
+
+class Reborn(Struct, frozen=True, tag=True):
+    """From the driver: a person has accepted that what was told after some moment is forgotten. The incarnation is
+    higher than every one before, also than those that are forgotten."""
+
+    incarnation: int
+
+
+class HomeReborn(Struct, frozen=True, tag=True):
+    """From the driver of a client: the home of these topics has forgotten which requests of ours it has numbered."""
+
+    topics: Topics
 
 
 class Forget(Struct, frozen=True, tag=True):
@@ -74,6 +92,12 @@ NodeInput = (
     | Migrate
     | Forget
     | Lapse
+    | Reborn
+    | PeerReborn
+    | Recalled
+    | AllRecalled
+    | Yours
+    | Unfinished
     | LinkFull
     | LinkFree
     | Fired

@@ -197,6 +197,8 @@ class Joining:
 
     def start_again(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """The home has forgotten what we wait for: open a new subscription window, and tell what it leaves out."""
+        if topic in self._forgotten:
+            return  # we are about to
         self._forgotten[topic] = self._hold.local[topic] + 1
         self._requests.appendleft(("subscribe", (topic,)))
         self._requests.appendleft(("unsubscribe", (topic,)))

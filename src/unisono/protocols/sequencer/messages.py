@@ -310,6 +310,30 @@ class Routed(Struct, frozen=True, tag=True):
     message: "Creates | Withdraw | Collect | Install | Update | Ask | Renew"
 
 
+class Recalled(Struct, frozen=True, tag=True):
+    """To a parent that has forgotten: this topic is below `child`, and its numbers up to this have passed you."""
+
+    topic: TopicNumber
+    child: Address
+    number: Number
+
+
+class AllRecalled(Struct, frozen=True, tag=True):
+    """To a parent that has forgotten: that is all that is below `child`."""
+
+    child: Address
+
+
+class Yours(Struct, frozen=True, tag=True):
+    """To a child that has forgotten: this topic is below you, or at home with you."""
+
+    topic: TopicNumber
+
+
+class Unfinished(Struct, frozen=True, tag=True):
+    """Downwards: a node above has forgotten, and timestamps that were climbing through it may never be complete."""
+
+
 # On the broker. Payloads travel on the topic itself, the others beside it.
 
 
@@ -375,7 +399,22 @@ ClientMessage = Creates | Withdraw | Collect | Install | Update | Ask | Renew
 """Client to node."""
 Answer = Taken | Completed | Withdrawn | Collected | Installed | Updated | Renewed | Denied | Told | Moved
 """Node to client."""
-PeerMessage = Fill | Part | Done | Prove | Proven | Disproved | Move | Born | Announced | Routed
+PeerMessage = (
+    Fill
+    | Part
+    | Done
+    | Prove
+    | Proven
+    | Disproved
+    | Move
+    | Born
+    | Announced
+    | Routed
+    | Recalled
+    | AllRecalled
+    | Yours
+    | Unfinished
+)
 """Node to node, on sessions."""
 BrokerMessage = Payload | Stamps | Pieces | Void | Mark
 """On the broker; nodes publish all but the first."""

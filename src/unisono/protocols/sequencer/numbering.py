@@ -143,7 +143,7 @@ class Numbering:
             elif not home.open:  # the usual way: nothing had or has to climb
                 home.high_water = number
                 if home.waiters:
-                    self._tell_waiters(home, out)
+                    self.tell_waiters(home, out)
                 self.mark(topic, now, out)
             else:
                 for run in runs:
@@ -222,12 +222,12 @@ class Numbering:
 
     def complete(self, home: HostedTopic, run: Run, now: Micros, out: list[Effect]) -> None:
         home.complete(run, self._clock[home.topic])
-        self._tell_waiters(home, out)
+        self.tell_waiters(home, out)
         self.mark(home.topic, now, out)
         if home.voids:
             out += [self._void(home, run, first, count) for first, count in home.voids_of(run)]
 
-    def _tell_waiters(self, home: HostedTopic, out: list[Effect]) -> None:
+    def tell_waiters(self, home: HostedTopic, out: list[Effect]) -> None:
         while home.waiters and home.waiters[0][0] <= home.high_water:
             _, publisher, request = home.waiters.popleft()
             home.finished[publisher] = request

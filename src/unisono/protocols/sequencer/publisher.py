@@ -25,6 +25,7 @@ from unisono.protocols.sequencer.messages import (
     Payload,
     Payloads,
     Taken,
+    Topics,
     Wanted,
     Withdraw,
     Withdrawn,
@@ -219,6 +220,20 @@ class Publisher:
         if self.incomplete.get(message.topic, message.upto + 1) <= message.upto:
             del self.incomplete[message.topic]
         self.release(ready, now, out)
+
+    def give_up(self, topics: Topics, out: list[Effect]) -> None:
+        """Their home has forgotten whether it numbered what is open: asked again, it might number it a second time."""
+        for topic in topics:
+            rows, self.open[topic] = self.open.get(topic, {}), {}
+            for row in rows.values():
+                if row.outcome is not None:
+                    names = range(row.outcome, row.outcome + len(row.events))
+                    out += [Deliver(Unknown(name, "the home of its topic has forgotten it")) for name in names]
+            self._open_count.pop(topic, None)
+            self._gathered.pop(topic, None)
+            self.incomplete.pop(topic, None)
+            self.withdrawals.pop(topic, None)
+        self.held = deque((topic, request) for topic, request in self.held if topic not in topics)
 
     def fired(self, now: Micros, out: list[Effect]) -> None:
         self._timers.fired("create")

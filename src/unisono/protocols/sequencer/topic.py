@@ -192,6 +192,29 @@ class HostedTopic:
         """Everybody this topic remembers."""
         return list(dict.fromkeys([*self.group.registrations, *self.requests, *self._early]))
 
+    def begin_again(self, number: int, sgmin: int) -> None:
+        """Whatever was issued up to `number` is forgotten, and so are those who subscribed."""
+        self.group = SequencingGroup(self.topic, sgmin)
+        self.bar.clear()
+        self.fresh.clear()
+        self.proven.clear()
+        self.waiters.clear()
+        self.give_up_open(number)
+        self.issued.clear()
+        self._firsts.clear()
+        self.voids.clear()
+        self.floor = number + 1
+
+    def give_up_open(self, number: int) -> None:
+        """Timestamps that are still climbing will never be complete; `number` is the last one issued."""
+        if self.open:
+            self.floor = max(first + count for first, count in self.open.items())
+            while self._firsts and self._firsts[0] < self.floor:
+                del self.issued[self._firsts.popleft()]
+        self.open.clear()
+        self.parked.clear()
+        self.high_water = number
+
     def forget(self, client: Address) -> None:
         self.group.forget(client)
         self.requests.pop(client, None)
