@@ -1,5 +1,6 @@
 """The commands of running deployments: init, node, status, pub, sub, up, as processes."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -10,7 +11,9 @@ import pytest
 
 from tests.runtime.test_cluster import free_ports
 from unisono import connect_sync
-from unisono.model.deployment import load_deployment
+from unisono.cli.node import watch
+from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_deployment
+from unisono.runtime.node import Node
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
 
@@ -91,3 +94,22 @@ def test_what_cannot_run_says_why_in_one_line(arguments: tuple[str, ...], reason
     problem = unisono(*arguments, code=2)
     assert reason in problem
     assert problem.count("\n") == 1
+
+
+def test_what_breaks_in_a_callback_ends_a_node_and_what_a_stranger_breaks_does_not() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        deployment = Deployment(1, "breaks", nodes=(NodeSpec("n", listen="memory"),), broker=BrokerSpec("memory"))
+
+        def break_with(error: Exception) -> None:
+            raise error
+
+        async with Node(deployment, "n") as node:
+            watch(loop, node)
+            loop.call_soon(break_with, ConnectionResetError("a stranger has gone"))
+            loop.call_soon(break_with, KeyError("ours"))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert isinstance(node.failure, KeyError)
+
+    asyncio.run(run())

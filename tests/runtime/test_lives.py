@@ -110,6 +110,7 @@ def test_nobody_stops_a_node_with_heights_that_he_made_up(tmp_path: Path) -> Non
         spec = NodeSpec("n", listen=f"127.0.0.1:{port}", data="data")
         deployment = Deployment(1, "made-up", nodes=(spec,), broker=BrokerSpec("memory"))
         async with Node(deployment, "n", tmp_path, FAST) as node, unisono.connect(deployment) as session:
+            await until(lambda: session.links.is_up(NODE))
             forged = Seal("made-up", NODE, "a guess").put(0, "a", 1 << 40)
             session.links.send(NODE, Reminds(session.address, forged))
             assert isinstance(await session.publish("a", 1), unisono.Accepted)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -54,7 +54,21 @@ def node(
     )
 
 
+def watch(loop: asyncio.AbstractEventLoop, served: Node) -> None:
+    """Whatever breaks in a callback of the loop, and would only be a line in the log, ends the node; what the other end
+    of a connection can break does not."""
+
+    def broke(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        loop.default_exception_handler(context)
+        if isinstance(error, Exception) and not isinstance(error, UnisonoError | OSError | EOFError):
+            served.failed(error)
+
+    loop.set_exception_handler(broke)
+
+
 async def _serve(served: Node) -> None:
+    watch(asyncio.get_running_loop(), served)
     stop = stop_signal()
     starting, stopped = asyncio.ensure_future(served.start()), asyncio.ensure_future(stop.wait())
     try:

@@ -24,6 +24,7 @@ from unisono.model.promise import Promise
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.runtime.clock import Clock
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.fenced import FencedError
 from unisono.runtime.fetching import (
     ATTRIBUTES,
@@ -82,14 +83,15 @@ class Archivist:
         directory: Path,
         reply: Callable[[Address, Any], None],
         witness: Witness,
+        guard: Guard,
         links: Links | None = None,
         refused: Callable[[Address, PeerError], None] = lambda client, error: None,
     ) -> None:
-        """`reply` sends an answer to a client; `witness` keeps what nodes show us; `links` are the node's own when
-        nobody can dial it; `refused` is told who asks too much."""
+        """`reply` sends an answer to a client; `witness` keeps what nodes show us; `guard` hears what breaks; `links`
+        are the node's own when nobody can dial it; `refused` is told who asks too much."""
         self.counters = ArchiveCounters()
         self._deployment, self._base, self._token, self._links, self._reply = deployment, base, token, links, reply
-        self._witness = witness
+        self._witness, self._guard = witness, guard
         self._shelf = shelf_of(deployment, directory, token)
         self._refused = refused
         self._clock = Clock()
@@ -116,8 +118,8 @@ class Archivist:
         except TransportError as error:
             logger.warning("archive %s: %s", self._shelf.where, error)
         self._tasks = [
-            asyncio.create_task(self._keep_hearing(), name="archive"),
-            asyncio.create_task(self._keep_ticking(), name="archive clock"),
+            self._guard.spawn(self._keep_hearing(), "archive"),
+            self._guard.spawn(self._keep_ticking(), "archive clock"),
         ]
 
     async def stop(self) -> None:

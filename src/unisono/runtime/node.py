@@ -43,6 +43,7 @@ from unisono.runtime.clock import Clock
 from unisono.runtime.desk import Desk
 from unisono.runtime.discovery import Beacon
 from unisono.runtime.ens.broker import Broker, BrokerConfig
+from unisono.runtime.ens.guard import Guard
 from unisono.runtime.ens.memory import Hub
 from unisono.runtime.ens.udp import UdpEns
 from unisono.runtime.fetching import Fetch, Follow, Locate, ToArchive
@@ -134,6 +135,8 @@ class Node:
         self._adopter: Adopter | None = None
         self._beacon: Beacon | None = None
         self._archivist: Archivist | None = None
+        self.guard = Guard(self.failed)
+        """What goes wrong in a task or a timer of ours ends us; nothing of it is only a line in a log."""
         self._over = asyncio.Event()
         self._journal: JournalFile | None = None
         self._holding: Holding | None = None
@@ -193,7 +196,7 @@ class Node:
             await self.overlay.host.start()
         await self.links.serve()
         if self._early is not None and self.config.witness_s > 0:
-            self._gate = asyncio.get_running_loop().call_later(self.config.witness_s, self._begin)
+            self._gate = self.guard.later(self.config.witness_s, self._begin)
         else:
             self._begin()
         if self.spec.parent is not None:
@@ -314,7 +317,7 @@ class Node:
         own = self.links if self.spec.listen == IN_PROCESS else None
         refused, reply = self.links.offended, self.links.send
         self._archivist = Archivist(
-            self.deployment, self.base, self._token, directory, reply, self._witness, own, refused
+            self.deployment, self.base, self._token, directory, reply, self._witness, self.guard, own, refused
         )
         self.links.attach(self.me, self)
         await self._archivist.start()
@@ -398,7 +401,7 @@ class Node:
             self.sequencer.show_all()
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, self._witness.save).add_done_callback(self._saved)
-        self._gate = loop.call_later(SHOW_S, self._show)
+        self._gate = self.guard.later(SHOW_S, self._show)
 
     def _saved(self, done: "asyncio.Future[None]") -> None:
         error = None if done.cancelled() else done.exception()

@@ -85,6 +85,19 @@ async def publish(session: unisono.Session, topic: str, count: int) -> None:
         assert isinstance(await session.publish(topic, number), unisono.Accepted)
 
 
+async def ended_first(made: World, name: str, session: unisono.Session) -> tuple[int, str]:
+    """How a node ended, which must not have accepted anything before."""
+    ended = asyncio.create_task(made.ended(name))
+    publishing = asyncio.create_task(session.publish(f"of-{name}", "after"))
+    try:
+        await asyncio.wait((ended, publishing), return_when=asyncio.FIRST_COMPLETED)
+        assert ended.done(), "it has accepted an event"
+        return ended.result()
+    finally:
+        ended.cancel()
+        publishing.cancel()
+
+
 def spoil(data: Path, backup: Path, how: str) -> None:
     """Makes a directory older than it was."""
     if how == "emptied":
@@ -108,7 +121,7 @@ def test_a_node_that_a_client_remembers_better_stops(tmp_path: Path, broker: str
             made.kill("n")
             spoil(made.data("n"), tmp_path / "backup", how)
             made.start("n")
-            code, said = await made.ended("n")
+            code, said = await ended_first(made, "n", session)
             assert code == 2
             assert "node n has forgotten what it told others" in said
             assert said.rstrip().endswith("unisono node FILE n --new-incarnation")
