@@ -141,6 +141,11 @@ class _Link:
         return self.sent - len(self.outbox)
 
 
+def nothing_repeats(message: Any) -> Hashable | None:
+    """Every message is one of its own."""
+    return None
+
+
 class Sessions:
     """A durable machine whose node links are sessions."""
 
@@ -152,7 +157,7 @@ class Sessions:
         messages: Any,
         broadcasts: Any,
         config: SessionsConfig = SessionsConfig(),
-        repeats: Callable[[Any], Hashable | None] = lambda message: None,
+        repeats: Callable[[Any], Hashable | None] = nothing_repeats,
     ) -> None:
         """`messages` and `broadcasts` are the types (unions) snapshots decode the outboxes with. `repeats` tells what
         makes two messages the same to their sender, who will say them again; None: each counts."""
