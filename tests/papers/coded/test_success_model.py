@@ -18,6 +18,8 @@ from unisono.protocols.coded.success import (
 )
 from unisono.structures.decoder import Decoder, encode, split, unit
 
+RULES = ("CHANNEL", "RANK-GF", "SUCCESS", "REDUNDANCY")
+
 BURSTY = Channel(0.2, 2)
 DIGITS = 6e-5  # the spec prints four digits
 

@@ -28,6 +28,8 @@ from unisono.protocols.overlay.messages import (
     Unsub,
 )
 
+RULES = ("ADMIT",)
+
 C, NOW = Address("c"), Micros(0)
 
 

@@ -16,6 +16,8 @@ from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.messages import Delivery, Pub, Sub
 from unisono.sim.explore import Explored, Situation, explore
 
+RULES = ("T0",)
+
 Publisher = tuple[str, int, Filter, list[int]]
 Subscriber = tuple[str, int, Filter]
 

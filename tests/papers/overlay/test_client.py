@@ -39,6 +39,8 @@ from unisono.protocols.overlay.messages import (
 )
 from unisono.sim.scenario import load, play, with_options
 
+RULES = ("ADMIT",)
+
 T = Topic(0)
 NOW = Micros(0)
 

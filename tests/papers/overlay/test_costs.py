@@ -5,6 +5,8 @@ from functools import cache
 from unisono.experiments import overlay_covering
 from unisono.experiments.overlay_costs import Options, Row, run
 
+RULES = ("W8",)
+
 MISORDERING = ("plain FIFO", "printed, batch", "printed, progressive", "printed, sorted queue")
 
 

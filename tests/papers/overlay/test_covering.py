@@ -14,6 +14,8 @@ from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.messages import Delivery, Pub, Sub, Unsub
 from unisono.sim.explore import Situation, explore
 
+RULES = ("COVER",)
+
 
 def covering(parents: list[int], detection: Detection = "exact") -> Net:
     return Net(parents, detection, covering=True)

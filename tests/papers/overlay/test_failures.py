@@ -29,6 +29,8 @@ from unisono.protocols.overlay.messages import (
     Unadv,
 )
 
+RULES = ("DOWN", "HEAL")
+
 DICE = random.Random(1)
 NOW = Micros(0)
 

@@ -9,6 +9,8 @@ from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.messages import Ack, Delivery, LinkDown, LinkUp, Missed, Missing, Nack, Pub, Sub
 
+RULES = ("DOWN",)
+
 ABOVE, BELOW = Address("B0"), Address("B2")
 NOW = Micros(0)
 

@@ -21,6 +21,8 @@ from unisono.model.time import Micros
 from unisono.protocols.overlay.messages import Ack, Delivery, LinkUp, Pub
 from unisono.protocols.overlay.tables import Tables
 
+RULES = ("W1",)
+
 ALL = span(0, 9)
 
 

@@ -6,6 +6,8 @@ from tests.papers.overlay.net import Net, span
 from unisono.model.predicate import Filter, parse
 from unisono.protocols.overlay.messages import Cut, Unadv
 
+RULES = ("CUT",)
+
 DICE = random.Random(1)
 
 

@@ -5,6 +5,8 @@ import pytest
 from tests.papers.overlay.fuzz import Fault, Play
 from unisono.protocols.overlay.detection import Detection
 
+RULES = ("G",)
+
 CALM = [("exact", 1), ("fast", 1), ("clients", 3), ("always", 3)]
 FAILING = [("exact", 1), ("fast", 1), ("clients", 3)]
 

@@ -16,6 +16,8 @@ from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.detection import Detection
 from unisono.protocols.overlay.messages import Ack, Adv, LinkUp, Ok, Open, Pub, Sub
 
+RULES = ("TABLE",)
+
 ABOVE, BELOW, NOW = Address("up"), Address("low"), Micros(0)
 
 

@@ -5,6 +5,8 @@ import random
 from tests.papers.overlay.net import span
 from unisono.protocols.overlay.tables import Tables
 
+RULES = ("TABLE",)
+
 
 def test_counts_of_overlaps_are_those_of_what_is_there() -> None:
     dice = random.Random(3)

@@ -14,6 +14,8 @@ from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Ask, Creates, Taken, Withdraw, Withdrawn
 
+RULES = ("ANSWER",)
+
 T, HOME, NOW = Topic(1), Address("home"), Micros(1_000)
 
 

@@ -16,6 +16,8 @@ from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.messages import Creates, Fill, Install, Move, Part, Run, Turn, Update, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
+RULES = ("TURN",)
+
 PARENT, CHILD, ME = Address("parent"), Address("child"), Address("me")
 HOSTED = tuple(Topic(number) for number in range(20))
 BELOW = tuple(Topic(number) for number in range(20, 26))

@@ -7,6 +7,8 @@ from tests.papers.sequencer.fuzz import MODES, complaints, crashing, fuzz
 from tests.papers.sequencer.pump import but
 from unisono.protocols.sequencer.config import SequencerConfig
 
+RULES = ("LOG",)
+
 SEEDS = range(12)
 
 

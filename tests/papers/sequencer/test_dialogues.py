@@ -6,6 +6,8 @@ import pytest
 
 from tests.papers.sequencer.dialogue import play
 
+RULES = ("C3", "C1")
+
 SCRIPTS = sorted((Path(__file__).parents[2] / "scripts" / "sequencer").glob("*.txt"))
 
 

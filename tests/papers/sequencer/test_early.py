@@ -8,6 +8,8 @@ from msgspec.structs import replace
 from tests.papers.sequencer.pump import Deployment, but
 from unisono.protocols.sequencer.config import SequencerConfig
 
+RULES = ("E2",)
+
 EARLY = SequencerConfig()
 FULL = replace(EARLY, encoding="full")
 T, Y, X, V = 1, 2, 3, 4

@@ -11,6 +11,8 @@ from unisono.protocols.sequencer.entries import Decisions
 from unisono.protocols.sequencer.messages import Creates, Entries, Install, Part, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
+RULES = ("D2",)
+
 
 @pytest.mark.parametrize("busy", [1, 3, 40])
 def test_entries_are_what_has_changed_however_it_is_found(busy: int) -> None:

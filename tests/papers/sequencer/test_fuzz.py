@@ -4,6 +4,8 @@ import pytest
 
 from tests.papers.sequencer.fuzz import MODES, complaints, fuzz
 
+RULES = ("C3", "C1", "D1")
+
 SEEDS = range(40)
 
 

@@ -8,6 +8,8 @@ from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.held import GONE_MIN, Held
 
+RULES = ("LOSS", "BOUND")
+
 PUBLISHERS = (Address("p"), Address("q"))
 
 

@@ -11,6 +11,8 @@ from tests.papers.sequencer.stars import GIVE_UP, HOMES, STAR, Case, D, T, V, X,
 from unisono.machine import Subscribe, Unsubscribe
 from unisono.protocols.sequencer.config import SequencerConfig
 
+RULES = ("D1", "D4", "E2")
+
 EARLY = SequencerConfig()
 STAMP = replace(EARLY, early=False)
 MODES = {

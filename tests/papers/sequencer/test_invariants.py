@@ -7,6 +7,8 @@ from tests.papers.sequencer.fuzz import MODES, complaints, fuzz
 from tests.papers.sequencer.invariants import Watched, contradictions
 from tests.papers.sequencer.test_early import V, e1
 
+RULES = ("C3",)
+
 
 @pytest.mark.parametrize("moves", [False, True], ids=["homes stay", "homes move"])
 @pytest.mark.parametrize("mode", MODES)

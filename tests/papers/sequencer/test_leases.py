@@ -13,6 +13,8 @@ from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import Forget
 
+RULES = ("LEASE",)
+
 X, T = 1, 2
 LEASE = Micros(40 * SECOND)
 LEASED = replace(STAMP, subscriber_lease_us=LEASE)

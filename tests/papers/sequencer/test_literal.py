@@ -7,6 +7,8 @@ from tests.papers.sequencer.pump import STAMP, Deployment, Letter, but
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.inputs import Migrate
 
+RULES = ("C1",)
+
 FULL = replace(STAMP, encoding="full")
 
 

@@ -11,6 +11,8 @@ from unisono.model.ids import Topic
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Mark
 
+RULES = ("LOSS", "BOUND")
+
 X, T = Topic(1), Topic(2)
 EARLY = SequencerConfig()
 MODES = [STAMP, EARLY, replace(EARLY, encoding="full")]

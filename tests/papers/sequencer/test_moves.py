@@ -15,6 +15,8 @@ from unisono.protocols.sequencer.inputs import Forget, Host, Inherited, Lapse, M
 from unisono.protocols.sequencer.messages import Announced, Creates, Fill, Install, Mark, Routed, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
+RULES = ("C18", "BORN")
+
 X, T = Topic(1), Topic(2)
 
 

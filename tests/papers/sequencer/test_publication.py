@@ -32,6 +32,8 @@ from unisono.protocols.sequencer.messages import (
 )
 from unisono.protocols.sequencer.node import TopicManager
 
+RULES = ("RUN", "BOUND", "V1")
+
 X, T = 1, 2
 FULL = replace(STAMP, encoding="full")
 CAUSAL = replace(STAMP, sgmin=1, causal=True)

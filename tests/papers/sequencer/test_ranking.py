@@ -8,6 +8,8 @@ from unisono.model.time import Micros
 from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.ranking import ClimbCost, Popularity, Ranking, SpareCapacity, View
 
+RULES = ("RANK",)
+
 LINE = {Address("n0"): None, Address("n1"): Address("n0"), Address("n2"): Address("n1")}
 STAR = {Address("hub"): None} | {Address(f"r{i}"): Address("hub") for i in (1, 2, 3)}
 

@@ -30,6 +30,8 @@ from unisono.protocols.sequencer.messages import (
     Updated,
 )
 
+RULES = ("D1", "C9")
+
 X, T, U, V = 1, 2, 3, 4
 FULL = replace(STAMP, encoding="full")
 CAUSAL = replace(STAMP, sgmin=1, causal=True)

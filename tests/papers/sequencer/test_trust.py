@@ -10,6 +10,8 @@ from unisono.protocols.sequencer.groups import SequencingGroup
 from unisono.protocols.sequencer.messages import SENDERS, Ask, Collect, Creates, Install, Update, Wanted, Withdraw
 from unisono.protocols.sequencer.node import TopicManager
 
+RULES = ("PROOF",)
+
 X, T, U = Topic(1), Topic(2), Topic(3)
 LIAR = Address("liar")
 
