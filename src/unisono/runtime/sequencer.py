@@ -80,7 +80,8 @@ class SequencerRole:
         self._log: InputLog | None = None
         self._seal = Seal(deployment.name, me, token)
         self._life = ""
-        self._shows = False  # once our life is in the log
+        self._is_alive = False  # once our life is in the log
+        self._shows = False  # once those who could know better have had the time to say so, too
         self._shown = 0
         self._before: dict[Address, None] = {}  # clients that do not know yet that we have forgotten
 
@@ -221,7 +222,7 @@ class SequencerRole:
             case Inherited():
                 self._clients.inherited(item.clients)
             case Began():
-                self._shows = True
+                self._is_alive = True
             case Forgotten(peer=peer, what=what):
                 raise self._has_forgotten(f"{peer} knows of {what}")
             case _:
@@ -255,7 +256,11 @@ class SequencerRole:
         return self._seal.put(self.lives.incarnation, self._life, self._log.height)
 
     def show_all(self) -> None:
-        """Everybody who is connected is told how far we are, if that is news: they know it, should we forget it."""
+        """Everybody who is connected is told how far we are, if that is news: they know it, should we forget it.
+
+        A life that ends because its data was too old is shown to nobody: the newest data, put back, does not know it.
+        """
+        self._shows = self._is_alive
         if not self._shows or self._log is None or self._log.height == self._shown:
             return
         self._shown = self._log.height
@@ -277,7 +282,7 @@ class SequencerRole:
         """Somebody was shown something by us: if our log does not know it, nothing more of us may be seen."""
         if self._log is None or self.lives is None or self.host is None or not self._seal.is_ours(message.shown):
             return
-        if message.shown.incarnation < self.lives.incarnation and self._shows:
+        if message.shown.incarnation < self.lives.incarnation and self._is_alive:
             self._before[owner(message.client)] = None
             self._links.send(message.client, self._height())
             return

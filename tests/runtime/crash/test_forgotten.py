@@ -130,6 +130,28 @@ def test_a_node_that_a_client_remembers_better_stops(tmp_path: Path, broker: str
 
 
 @pytest.mark.parametrize("victim", ["hub", "leaf"])
+def test_the_newest_data_put_back_is_welcome(tmp_path: Path, victim: str) -> None:
+    """What the node said with older data, before it noticed, is held against nobody."""
+
+    async def run() -> None:
+        async with asyncio.timeout(120), world(tmp_path, "nats", ("hub", "leaf")) as made, connected(made) as session:
+            await publish(session, f"of-{victim}", 3)
+            shutil.copytree(made.data(victim), tmp_path / "backup")
+            await publish(session, f"of-{victim}", 3)
+            made.kill(victim)
+            shutil.copytree(made.data(victim), tmp_path / "newest")
+            spoil(made.data(victim), tmp_path / "backup", "emptied")
+            made.start(victim)
+            assert (await ended_first(made, victim, session))[0] == 2
+            shutil.rmtree(made.data(victim), ignore_errors=True)
+            shutil.copytree(tmp_path / "newest", made.data(victim))
+            made.start(victim)
+            await publish(session, f"of-{victim}", 3)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("victim", ["hub", "leaf"])
 def test_a_node_that_only_its_neighbour_remembers_better_stops(tmp_path: Path, victim: str) -> None:
     async def run() -> None:
         async with asyncio.timeout(120), world(tmp_path, "nats", ("hub", "leaf")) as made:
