@@ -27,6 +27,8 @@ from unisono.runtime.homes import SLOTS
 from unisono.runtime.lives import Began, Lives
 from unisono.structures.sessions import Forgotten, Reconnected, Sessions
 
+RULES = ("REBORN",)
+
 ROOT, LEFT, RIGHT = Address("root"), Address("left"), Address("right")
 INCARNATION = 60_000_000
 CONFIG = SequencerConfig(sgmin=1)
