@@ -24,6 +24,8 @@ from unisono.protocols.sequencer.messages import (
     Void,
 )
 
+RULES = ("C7", "V2", "E4", "LEASE")
+
 X, T, U, OTHERS = 1, 2, 3, 9
 P = Address("p")
 
