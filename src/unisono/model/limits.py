@@ -40,6 +40,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Patterns that one client may watch."""
     client_requests_max: AtLeastOne = 1_000
     """Questions of one client that wait for their answer."""
+    client_questions_per_s: AtLeastOne = 500
+    """Questions per second to a node or an archive that are answered at once; what a client says beyond it waits."""
     filter_cost_max: AtLeastOne = FILTER_COST_MAX
     """Steps that normalising one filter may take (docs/reference/filters.md)."""
 

@@ -9,6 +9,7 @@ what waits for a peer that does not read is counted in bytes, and at `waiting_by
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from msgspec import Struct
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.runtime.frames import LETTERS_MAX, Codec, FrameReader, Hello, Letter, Rejected, encode_frame
 from unisono.runtime.greeting import Greeting, RejectedError
+from unisono.runtime.pace import Pace
 from unisono.runtime.security import Tokens
 
 _LINGER_S = 0.2
@@ -80,6 +82,15 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.offences = 0
         """For the owner: what it has refused on this connection without closing it."""
+        self.pace = Pace(at=self._loop.time())
+        self.unheard: deque[Letter[Any]] = deque()
+        """For the owner: letters that wait for their turn, or until their sender may ask again."""
+        self.waits = False
+        """For the owner: it will go on with them, and reading is paused meanwhile."""
+        self.stops = False
+        """No further letter is handed over in this turn."""
+        self.heard = 0
+        """Letters of the bytes that were read last."""
         self._transport: asyncio.Transport | None = None
         self._out: list[Letter[Any]] = []
         self._aside: list[bytes] = []  # letters that wait because the peer does not read, encoded
@@ -105,7 +116,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.error is not None:
             return  # refused, and heard no more
-        self._silent_spans = 0
+        self._silent_spans = self.heard = 0
         try:
             for body in self._reader.feed(data):
                 if self.peer is not None:
@@ -135,6 +146,7 @@ class Connection(asyncio.Protocol):
                 self.error = TransportError(f"connection lost: {exc}")
             self._out.clear()
             self._aside.clear()
+            self.unheard.clear()
             self._closed(self, self.error)
 
     # the owner calls these
@@ -149,6 +161,7 @@ class Connection(asyncio.Protocol):
     def close(self, error: UnisonoError | None = None) -> None:
         if self.error is None:
             self.error = error
+        self.stops = self.stops or error is not None
         if self._transport is not None and not self._transport.is_closing():
             if error is None:
                 self.flush()
@@ -161,7 +174,7 @@ class Connection(asyncio.Protocol):
         self._refused(error.code)
         if self.error is not None:
             return
-        self.error = error
+        self.error, self.stops = error, True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(Rejected(str(error), error.code)))
             self.pause_reading()

@@ -6,7 +6,9 @@ itself, or else to the party that owns it: `c7/2` belongs to the client `c7`. Le
 sessions between nodes and the requests of clients are sent again until answered, so a link may lose, and only they know
 what is worth keeping.
 
-Reading from a connection stops while a host it feeds is full; that is how a slow machine slows those who talk to it.
+Reading from a connection stops while a host it feeds is full; that is how a slow machine slows those who talk to it. It
+also stops while letters of a client wait: for their turn, since others have theirs, or for its `Pace`. Links between
+nodes have no pace.
 
 An address belongs to whoever has connected under it. A client that has lost its connection and dials again, while the
 other end has not noticed yet, shows the secret of its first hello and takes its address over; nobody else can. Nodes
@@ -20,6 +22,7 @@ import random
 import secrets
 import ssl
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -30,6 +33,7 @@ from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.model.ids import Address
 from unisono.runtime.connection import Connection, WireConfig
 from unisono.runtime.frames import Codec, Hello, Letter, Rejected
+from unisono.runtime.pace import TURN_LETTERS_MAX
 from unisono.runtime.refusals import Refusals
 from unisono.runtime.security import Tokens
 
@@ -188,6 +192,14 @@ class Links:
             if route.offences >= OFFENCES_MAX:
                 route.refuse(error)
 
+    def charge(self, by: Address, seconds: float) -> None:
+        """This party has asked for so much of our time; if it has none left, what it says next waits."""
+        route = self._routes.get(owner(by))
+        if not isinstance(route, Connection) or route.peer is None or route.peer.kind != "client":
+            return
+        if not route.pace.spend(seconds, asyncio.get_running_loop().time()):
+            route.stops = True
+
     def flush(self, to: Address) -> None:
         """What was sent there leaves now, not at the end of the loop turn."""
         route = self._routes.get(to)
@@ -300,13 +312,26 @@ class Links:
         assert connection.peer is not None
         if connection not in self._connections or connection.error is not None:
             return  # its party has connected again, or was refused, and this is its past
-        addresses = connection.peer.addresses
         self.counters.received += len(letters)
+        connection.heard += len(letters)
+        if connection.waits:
+            connection.unheard.extend(letters)
+        elif connection.heard > TURN_LETTERS_MAX and connection.peer.kind == "client":
+            connection.unheard.extend(letters)
+            self._hand_over_some(connection)
+        else:
+            self._hand_over(connection, letters)
+
+    def _hand_over(self, connection: Connection, letters: list[Letter[Any]]) -> None:
+        """To the sinks they are for; what is left when the connection has to stop waits before all others."""
+        assert connection.peer is not None
+        addresses = connection.peer.addresses
         routes = self._routes
         filled: Sink | None = None
-        for letter in letters:
-            if connection.error is not None:
-                return
+        for place, letter in enumerate(letters):
+            if connection.stops:
+                connection.unheard.extendleft(reversed(letters[place:]))
+                break
             claimed = self._sender(letter.message)
             if claimed is not None and claimed not in addresses and owner(claimed) not in addresses:
                 self.counters.forged += 1
@@ -318,9 +343,36 @@ class Links:
                 continue
             sink.post(letter.message)
             filled = sink
+        if connection.error is not None:
+            return
+        go_on = partial(self._go_on, connection)
         if filled is not None and filled.is_full:
-            connection.pause_reading()
-            filled.when_roomy(connection.resume_reading)
+            self._hold(connection)
+            filled.when_roomy(go_on)
+        elif connection.stops:
+            loop = asyncio.get_running_loop()
+            self._hold(connection)
+            loop.call_later(connection.pace.wait_s(loop.time()), go_on)
+        elif connection.unheard:
+            self._hold(connection)
+            asyncio.get_running_loop().call_soon(go_on)
+
+    def _hand_over_some(self, connection: Connection) -> None:
+        unheard = connection.unheard
+        self._hand_over(connection, [unheard.popleft() for _ in range(min(len(unheard), TURN_LETTERS_MAX))])
+
+    def _hold(self, connection: Connection) -> None:
+        connection.waits = True
+        connection.pause_reading()
+
+    def _go_on(self, connection: Connection) -> None:
+        connection.waits = connection.stops = False
+        if connection not in self._connections or connection.error is not None:
+            connection.unheard.clear()
+            return
+        self._hand_over_some(connection)
+        if not connection.waits:
+            connection.resume_reading()
 
     def _lost(self, connection: Connection, error: UnisonoError | None) -> None:
         self.counters.closed += 1

@@ -75,6 +75,10 @@ IN_PROCESS = "memory"
 """Listen address of a node that only its own process reaches."""
 SHOW_S = 1.0
 """So often everybody who is connected is told how high the log is, if it has grown."""
+SEALING = 5
+"""Questions that one counts as which has the archive seal what it has heard: that is a file of its own."""
+LISTED = 1_000
+"""Topics that an answer may list before it counts as a further question."""
 LOCK_OF_STANDBY = "LOCK-standby"
 """A standby has nothing in the directory but its journal, until the log on the stream is its own."""
 
@@ -330,10 +334,13 @@ class Node:
             return
         match message:
             case edge.Where(client=client) | edge.Inquire(client=client):
+                self._charge(client, self._listing)
                 self._answer_soon(client, message)
             case edge.Watch(client=client, pattern=pattern):
+                self._charge(client, self._listing)
                 self._watch(client, pattern)
             case Fetch() | Locate() | Follow() | Enlist() | Commit() | Resign():
+                self._charge(message.client, SEALING if isinstance(message, Fetch) and message.seal else 1)
                 if self._archivist is not None:
                     self._archivist.post(message)
             case Said():
@@ -351,6 +358,14 @@ class Node:
             case _:
                 self._to_machine(message)
 
+    def _charge(self, client: Address, questions: int) -> None:
+        self.links.charge(client, questions / self.deployment.limits.client_questions_per_s)
+
+    @property
+    def _listing(self) -> int:
+        """What a question costs whose answer goes through all topics that are at home here."""
+        return 1 + len(self.desk.mine) // LISTED if self.desk is not None else 1
+
     def _answer_soon(self, client: Address, message: edge.Where | edge.Inquire) -> None:
         """Who asks the same many times in one turn of the loop is answered once: answers cost more than questions."""
         if not self._questions:
@@ -359,9 +374,12 @@ class Node:
 
     def _answer(self) -> None:
         questions, self._questions = self._questions, {}
+        answers: dict[type, edge.Directory | edge.Report] = {}
         for client, question in questions:
-            told = question is edge.Where
-            self.links.send(client, edge.Directory(for_clients(self.deployment)) if told else self.report())
+            if question not in answers:
+                is_where = question is edge.Where
+                answers[question] = edge.Directory(for_clients(self.deployment)) if is_where else self.report()
+            self.links.send(client, answers[question])
 
     def _to_machine(self, message: Any) -> None:
         host = self.host

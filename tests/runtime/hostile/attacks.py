@@ -379,8 +379,9 @@ async def answers_that_are_never_read(target: Target) -> None:
         await one.enter()
         one.reader._limit = 1  # type: ignore[attr-defined]  # the transport stops reading
         before = await target.refused("bytes")
+        names = tuple(f"t{i}" for i in range(40))  # once they are there, asking for them again has no pace
         while await target.refused("bytes") == before:
-            await asyncio.wait_for(one.say(*[edge.Watch(ME, "x.*")] * 10_000), 20)
+            await asyncio.wait_for(one.say(*[edge.Open(ME, i, names) for i in range(1_000)]), 20)
 
 
 # the embedded broker
