@@ -7,16 +7,12 @@ import asyncio
 import os
 import shutil
 import subprocess
-from inspect import signature
 from pathlib import Path
 from random import Random
 
-from tests.runtime.crash.harness import NODES, Run
+from tests.runtime.crash.harness import INCARNATION, NODES, Run
 from tests.runtime.crash.process_faults import has, span
-from unisono.cli.node import node
 
-INCARNATION = "--new-incarnation"
-HAS_INCARNATIONS = "new_incarnation" in signature(node).parameters
 REMINDED_S = 4.0
 """Whoever was told something by a node dials it again within less."""
 
@@ -138,7 +134,7 @@ async def start_by_hand(run: Run, dice: Random, name: str, newest: Path) -> None
     said = run.said(name)
     if "Put the newest data back" not in said or INCARNATION not in said:
         run.problems.append(f"{name} does not start, and does not say what to do: {said[-300:]}")
-    if dice.random() < 0.5 or not HAS_INCARNATIONS:
+    if dice.random() < 0.5:
         run.story.append(f"{name} has forgotten, its newest data is put back")
         _replace(run.data(name), newest)
         run.start_node(name)
@@ -147,6 +143,7 @@ async def start_by_hand(run: Run, dice: Random, name: str, newest: Path) -> None
         run.start_node(name, INCARNATION)
     if not await _stays_up(run, name):
         run.problems.append(f"{name} does not start: {run.said(name)[-300:]}")
+    await run.bring_back()
 
 
 async def _stays_up(run: Run, name: str) -> bool:

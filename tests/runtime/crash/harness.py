@@ -35,6 +35,9 @@ PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file
 TOPICS = ("trades", "quotes")
 NODES = ("hub", "east", "west")
 NODE = ("-m", "tests.runtime.crash.prepared", "node")
+INCARNATION = "--new-incarnation"
+TOLD_TO_COME_BACK = 3
+"""How a client ends whose session or subscription has ended (`worker`)."""
 BOUND_S = 100.0
 """How long a run may take beside its pauses, on a machine that has other things to do. Who takes longer hangs."""
 AWAY_S = (0.2, 2.0)
@@ -131,11 +134,26 @@ class Run:
 
     async def finish(self) -> None:
         """The publishers end, everybody is told everything, and what still runs stops when it is asked to."""
+        await self.bring_back()
         self.enter("publishers drain")
         clients = [name for name in self.processes if name.startswith(("publisher", "churner"))]
         await asyncio.gather(*(self.end(name) for name in clients))
         self.enter("subscribers are told the rest")
         await self.quiet()
+
+    async def bring_back(self) -> None:
+        """Clients that were told to come back, by a node that has lost what it knew of them, do so."""
+        for name, process in list(self.processes.items()):
+            if process.poll() == TOLD_TO_COME_BACK and any(INCARNATION in line for line in self.story):
+                self.story.append(f"{name} connects again")
+                self.close_pipes(process)
+                if name.startswith("subscriber"):
+                    self.journals.crashed[self.process(name)] = None
+                    await self.start_subscriber(int(name[-1]))
+                elif name == "churner":
+                    await self.start_churner()
+                else:
+                    await self.start_publisher(int(name[-1]))
 
     async def end_all(self) -> None:
         """Asks who is left to stop; nobody may refuse."""
@@ -150,9 +168,7 @@ class Run:
                 process.send_signal(signal.SIGCONT)
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            self.close_pipes(process)
         for server in self.servers:
             server.resume()
             server.kill()
@@ -326,11 +342,15 @@ class Run:
         process = self.processes[name]
         process.kill()
         process.wait()
+        self.close_pipes(process)
+        if name.startswith("subscriber"):
+            self.journals.crashed[self.process(name)] = None
+
+    @staticmethod
+    def close_pipes(process: subprocess.Popen[bytes]) -> None:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
-        if name.startswith("subscriber"):
-            self.journals.crashed[self.process(name)] = None
 
     async def end(self, name: str) -> None:
         """Asks a process to stop, and waits; it has to end well."""

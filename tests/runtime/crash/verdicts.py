@@ -28,7 +28,10 @@ def broken_promises(run: Run, journal: Journal) -> list[str]:
     down = {record.who: None for record in records if record.kind == "crash"}
     kept = {r.event: None for r in records if r.kind == "kept"}
     published = {r.event: r.at_us for r in records if r.kind == "publish" and r.event in kept}
-    numbers = {(r.topic, r.number): r.event for r in records if r.kind == "timestamp"}
+    numbers: dict[str | None, dict[int, str | None]] = {}
+    for record in records:
+        if record.kind == "timestamp" and record.number is not None:
+            numbers.setdefault(record.topic, {})[record.number] = record.event
     since = {(r.subscriber, r.topic): (r.at_us, r.who) for r in records if r.kind == "subscribe"}
     broken = []
     for gap in records:
@@ -37,9 +40,9 @@ def broken_promises(run: Run, journal: Journal) -> list[str]:
         began, who = since[gap.subscriber, gap.topic]
         if who in down:
             continue
-        for number in range(gap.number or 0, (gap.last_number or gap.number or 0) + 1):
-            event = numbers.get((gap.topic, number))
-            if published.get(event, 0) > began:
+        first, last = gap.number or 0, gap.last_number or gap.number or 0  # an incarnation skips 2**52 numbers
+        for number, event in numbers.get(gap.topic, {}).items():
+            if first <= number <= last and published.get(event, 0) > began:
                 broken.append(f"{event} is kept by the broker, and {gap.subscriber} was told: {gap.note}")
     return broken
 

@@ -7,7 +7,7 @@
 A publisher sends to its topics in turn until SIGTERM, and exits when everything has its outcome; for every line on
 stdin it sends an event of so many bytes. A subscriber commits some positions under its NAME, resumes there when started
 again, and exits on SIGTERM. A churner opens topics, joins some and leaves them, until SIGTERM. All say when they are
-ready.
+ready. One whose session or subscription has ended, because a node has lost what it knew, says so and exits with 3.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from tests.runtime.crash.prepared import prepare
 prepare()
 
 import unisono  # noqa: E402
+from unisono.errors import TransportError  # noqa: E402
 from unisono.model.promise import Reliability  # noqa: E402
 from unisono.runtime.loop import run, stop_signal  # noqa: E402
 
@@ -76,9 +77,9 @@ async def subscribe(
         while True:
             await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
-                told += 1
+                event, told = reading.result(), told + 1
                 if told % COMMIT_EVERY == 0:
-                    await stream.commit(reading.result().position)
+                    await stream.commit(event.position)
                 reading = asyncio.ensure_future(anext(stream))
             elif stopped.done():
                 reading.cancel()
@@ -107,7 +108,7 @@ async def churn(deployment: str, journal: str, seed: int, topics: list[str]) -> 
                         break
 
 
-if __name__ == "__main__":
+def main() -> None:
     what, where, journal, *rest = sys.argv[1:]
     match what:
         case "publish":
@@ -116,3 +117,11 @@ if __name__ == "__main__":
             run(churn(where, journal, int(rest[0]), rest[1:]))
         case _:
             run(subscribe(where, journal, rest[0], rest[1], cast(Reliability, rest[2]), rest[3:]))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TransportError as error:
+        print(error, file=sys.stderr)
+        sys.exit(3)
