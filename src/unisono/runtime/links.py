@@ -345,17 +345,16 @@ class Links:
             filled = sink
         if connection.error is not None:
             return
-        go_on = partial(self._go_on, connection)
         if filled is not None and filled.is_full:
             self._hold(connection)
-            filled.when_roomy(go_on)
+            filled.when_roomy(partial(self._go_on, connection))
         elif connection.stops:
             loop = asyncio.get_running_loop()
             self._hold(connection)
-            loop.call_later(connection.pace.wait_s(loop.time()), go_on)
+            loop.call_later(connection.pace.wait_s(loop.time()), self._go_on, connection)
         elif connection.unheard:
             self._hold(connection)
-            asyncio.get_running_loop().call_soon(go_on)
+            asyncio.get_running_loop().call_soon(self._go_on, connection)
 
     def _hand_over_some(self, connection: Connection) -> None:
         unheard = connection.unheard
