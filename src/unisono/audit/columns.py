@@ -5,6 +5,9 @@ is JSON under the schema metadata key `unisono.journal`. Files made elsewhere ma
 floats that are whole, or integers as names; `normal` gives every batch the one schema, or says which row does not fit.
 """
 
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice

@@ -103,7 +103,7 @@ class FrameReader:
                 return
             data, self._rest = bytes(self._rest), bytearray()
             self.copied += len(data)
-        view, start, end = memoryview(data), 0, len(data)
+        view, start, end, length = memoryview(data), 0, len(data), 0
         while end - start >= _HEAD:
             length = int.from_bytes(view[start : start + _HEAD], "big")
             if length > self.bytes_max:

@@ -399,6 +399,7 @@ class Run:
                 while not isinstance(await session.publish(topic, "the last"), unisono.Accepted):
                     await asyncio.sleep(0.05)
         while not self._is_quiet():
+            await self.bring_back()  # a paused one hears of it last
             await asyncio.sleep(0.2)
 
     def _is_quiet(self) -> bool:

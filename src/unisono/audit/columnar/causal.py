@@ -1,5 +1,8 @@
 """Causes on columns: by clocks one sort over deliveries and clock entries, by lists of causes one more graph."""
 
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +64,8 @@ def _entries(log: Log, tellers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Event -> where its clock's entries start and how many it has; the entries' publishers and numbers."""
     known = np.flatnonzero(tellers != NONE)
     clocks = log.columns["clock"].take(pa.array(tellers[known])).combine_chunks()
-    lengths = np.diff(np.asarray(clocks.offsets))
+    offsets: Ints = np.asarray(clocks.offsets, np.int64)
+    lengths: Ints = offsets[1:] - offsets[:-1]
     publishers = log.names("publisher")
     assert publishers is not None
     codes = pc.index_in(clocks.keys, publishers.names)

@@ -4,6 +4,9 @@
 in the order of (subscriber, position, row): one stream after the other, as `Trace.streams` has them.
 """
 
+# pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
+# pyright: reportAttributeAccessIssue=false
+
 from functools import cached_property
 from typing import Any, NamedTuple
 

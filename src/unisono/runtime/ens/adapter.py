@@ -146,7 +146,7 @@ class Listener(Protocol):
 
     def on_notice(self, notice: EnsNotice) -> None: ...
 
-    def on_failed(self, error: Exception) -> None:
+    def on_failed(self, error: Exception, /) -> None:
         """Something is broken inside the adapter, or was raised by one of the calls above: nothing more will come."""
         ...
 
