@@ -12,12 +12,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation
 LOCKED := $(INSTALL) --require-hashes
 
-EXTRAS := fast arrow nats redis mqtt kafka spark metrics experiments postgres faststream test check lock
+BUILD := from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")
+
+EXTRAS := fast arrow nats dns spark lakehouse metrics experiments plan postgres peers test check packages lock
 # What the default suite uses; the other extras have locks too and are installed by those who want them.
-SUITE := fast arrow nats spark metrics experiments test
+SUITE := fast arrow nats dns spark lakehouse metrics experiments postgres test
 LOCKS := $(foreach extra,$(SUITE),requirements/$(extra).txt)
 
-.PHONY: help run test check format campaign bench bench-compare experiments mutants lock java clean
+.PHONY: help run test check format campaign bench bench-compare experiments mutants lock dist java clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -57,6 +59,12 @@ experiments: $(VENV)/installed-suite  ## every figure: tables, pictures, paper v
 
 lock: $(VENV)/installed-lock  ## remake requirements/*.txt, all with the same versions
 	$(BIN)/python requirements/lock.py $(EXTRAS)
+
+dist: $(VENV)/installed-core  ## a wheel and a source archive, into dist/
+	rm -rf dist build
+	$(BIN)/python -c '$(BUILD)' > /dev/null
+	rm -rf build
+	@ls dist
 
 java:
 	@.ci/java

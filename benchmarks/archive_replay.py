@@ -1,7 +1,7 @@
 """Replay from sealed segments on one core: ten million events as Arrow batches, and one million as Python rows.
 
 Every batch is looked at: the sequence must go on without a hole, numbers and payload bytes are summed. Anonymous memory
-is that of the process behind the last batch compared with that behind the first; mapped files do not count.
+is that of the process after the last batch compared with that after the first; mapped files do not count.
 """
 
 import tempfile

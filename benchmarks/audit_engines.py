@@ -4,49 +4,164 @@ The traces are those of `tracing.wide`: unequal uplinks and downlinks, sparse po
 part of the run, groups with bridges, one subscriber that has everything, and three columns alone. Every engine judges
 the same file, in a process of its own: all judges and metrics, reading and starting included. Memory is the peak of all
 its processes together. 30 M deliveries are three tiles of 10 M with events of their own; that the seams fit is what the
-judges say. Python is measured to 10 M, shapes other than `wide` at 4 M. As a script: `audit_engines.py SCALE ENGINE …`.
+judges say, and `tests/audit/test_traces.py`. Python is measured to 10 M, `sparse` and `three` without Python, the other
+shapes at 4 M. What `auto` should choose is measured on small logs, as Parquet, as Arrow, and as lines of JSON, packed
+or not. As a script: `audit_engines.py SCALE ENGINE …`; with `-s SIZE` only these millions, with `-t SHAPE` only these
+traces.
+
+`exponent` says how CPU seconds grow from the smallest to the largest size of a trace: 1 is linear. `of_best` is what an
+engine takes for a trace, divided by what the best of ours does.
+
+`duckdb` and `polars`, where they are installed, answer one question alone, the plain way: whether any two subscribers
+have two common events in opposite order, by a join of all deliveries of an event, and neighbours in pairs of streams.
 """
 
+import argparse
+import gzip
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
 from tracing.wide import SHAPES, write
 
+from unisono.audit import scan, write_jsonl
+
 MILLION = 1_000_000
-SIZES = (1, 4, 10, 30)
+SIZES = (0.02, 0.1, 0.4, 1, 4, 10, 30)
+SMALL_MAX = 0.5
+"""Up to here the question is what `auto` chooses; Spark and the peers would show how long they start."""
+GROWING = ("wide", "sparse", "three")
 ENGINES = ("python", "arrow", "auto", "spark")
 PYTHON_MAX = 10
 COMMAND = "from unisono.cli.main import main; main()"
 
 
-def run(scale: float = 1.0, engines: tuple[str, ...] = ENGINES) -> list[dict[str, Any]]:
+PEERS = {
+    "duckdb": """
+import sys, duckdb
+print(duckdb.connect().execute(f'''
+  SELECT count(*) FROM (SELECT y < lag(y) OVER (PARTITION BY p, q ORDER BY x) AS falls FROM (
+    SELECT a.subscriber p, b.subscriber q, a.position x, b.position y
+    FROM '{sys.argv[1]}' a JOIN '{sys.argv[1]}' b ON a.event = b.event AND a.subscriber < b.subscriber)) WHERE falls
+''').fetchone()[0])
+""",
+    "polars": """
+import sys, polars as pl
+d = pl.scan_parquet(sys.argv[1]).select("subscriber", "event", "position")
+both = d.join(d, on="event", suffix="_q").filter(pl.col("subscriber") < pl.col("subscriber_q"))
+falls = pl.col("position_q") < pl.col("position_q").shift(1).over("subscriber", "subscriber_q")
+print(both.sort("position").select(falls.sum()).collect().item())
+""",
+}
+
+
+def run(
+    scale: float = 1.0,
+    engines: tuple[str, ...] = ENGINES,
+    sizes: tuple[float, ...] = SIZES,
+    shapes: tuple[str, ...] = tuple(SHAPES),
+) -> list[dict[str, Any]]:
     """One row per trace and engine; `scale` shrinks the traces."""
-    cases = [("wide", size) for size in SIZES] + [(shape, 4) for shape in SHAPES if shape != "wide"]
+    peers = tuple(name for name in PEERS if find_spec(name) is not None) if engines == ENGINES else ()
+    engines = (*engines, *peers)
+    cases = [(shape, size) for shape in GROWING for size in sizes if shape in shapes]
+    cases += [(shape, 4) for shape in shapes if shape not in GROWING and 4 in sizes]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for shape, size in cases:
             path = Path(folder) / f"{shape}-{size}.parquet"
             tiles = 3 if size > 10 else 1
             write(str(path), SHAPES[shape], int(size * MILLION * scale / tiles), tiles=tiles)
-            rows += [
-                {"case": f"{shape} {size} M", "engine": engine, **measure(path, engine)}
+            found = [
+                {"case": f"{shape} {size:g} M", "engine": engine, **measure(path, engine)}
                 for engine in engines
-                if engine != "python" or size <= PYTHON_MAX
+                if is_asked(engine, shape, size)
             ]
+            rows += compared(found)
+            for form, make in FORMS.items() if size <= SMALL_MAX else ():
+                other = make(path)
+                asked = [engine for engine in engines if is_asked(engine, shape, size)]
+                found = [{"case": f"{shape} {size:g} M, {form}", "engine": e, **measure(other, e)} for e in asked]
+                rows += compared(found)
+                other.unlink()
             path.unlink()
-    return rows
+    return rows + growth(rows)
+
+
+def is_asked(engine: str, shape: str, size: float) -> bool:
+    if size <= SMALL_MAX:
+        return engine in ("python", "arrow", "auto")
+    return engine != "python" or (size <= PYTHON_MAX and shape not in ("sparse", "three"))
+
+
+def as_lines(path: Path) -> Path:
+    """The same rows as lines of JSON."""
+    lines = path.with_suffix(".jsonl")
+    header, records = scan(path)
+    write_jsonl(lines, header, records)
+    return lines
+
+
+def as_packed_lines(path: Path) -> Path:
+    """The same packed with gzip."""
+    lines = as_lines(path)
+    packed = lines.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(lines.read_bytes(), 6))
+    lines.unlink()
+    return packed
+
+
+def as_arrow(path: Path) -> Path:
+    """The same rows as an Arrow file."""
+    table, other = pq.read_table(path), path.with_suffix(".arrow")
+    with ipc.new_file(str(other), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1 << 16)
+    return other
+
+
+FORMS = {"lines": as_lines, "packed": as_packed_lines, "arrow": as_arrow}
+"""What `auto` chooses depends on the form: each is measured on small logs beside Parquet."""
+
+
+def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With what each engine of ours takes, relative to the best of them."""
+    ours = [row["audit_cpu_s"] for row in rows if row["engine"] in ENGINES]
+    return [
+        {**row, "of_best": round(row["audit_cpu_s"] / min(ours), 2)} if row["engine"] in ENGINES else row
+        for row in rows
+    ]
+
+
+def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How CPU seconds grow, per trace and engine, from one million deliveries on."""
+    found = []
+    for shape in GROWING:
+        for engine in dict.fromkeys(row["engine"] for row in rows):
+            mine = [row for row in rows if row["case"].startswith(f"{shape} ") and row["engine"] == engine]
+            sized = [(float(row["case"].split()[1]), row["audit_cpu_s"]) for row in mine if "," not in row["case"]]
+            large = sorted(pair for pair in sized if pair[0] > SMALL_MAX)
+            if len(large) > 1:
+                (small, little), (most, much) = large[0], large[-1]
+                exponent = round(math.log(much / little) / math.log(most / small), 2)
+                found.append({"case": f"growth {shape} {small:g}-{most:g} M", "engine": engine, "exponent": exponent})
+    return found
 
 
 def measure(path: Path, engine: str) -> dict[str, Any]:
     """Runs the command as people do. All promises hold of these traces: an engine that says otherwise is no result."""
     command = [sys.executable, "-c", COMMAND, "audit", str(path), "--on", engine, "--json"]
+    if engine in PEERS:
+        command = [sys.executable, "-c", PEERS[engine], str(path)]
     began = time.perf_counter()
     used = os.times()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -56,7 +171,9 @@ def measure(path: Path, engine: str) -> dict[str, Any]:
     said, _ = process.communicate()
     watch.join()
     spent = os.times()
-    report = json.loads(said)
+    report = json.loads(said) if engine not in PEERS else {"deliveries": None, "verdicts": []}
+    if engine in PEERS and int(said):
+        raise SystemExit(f"{path.name} on {engine}: {said}")
     broken = [verdict["judge"] for verdict in report["verdicts"] if not verdict["holds"]]
     if process.returncode or broken:
         raise SystemExit(f"{path.name} on {engine}: {broken or process.returncode}")
@@ -93,5 +210,11 @@ def _resident_kb(pid: int) -> int:
 
 
 if __name__ == "__main__":
-    chosen = tuple(sys.argv[2:]) or ENGINES
-    print(json.dumps(run(float(sys.argv[1]) if len(sys.argv) > 1 else 1.0, chosen), indent=1))
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("scale", nargs="?", type=float, default=1.0)
+    arguments.add_argument("engines", nargs="*", default=[])
+    arguments.add_argument("-s", "--size", type=float, action="append")
+    arguments.add_argument("-t", "--trace", action="append")
+    given = arguments.parse_args()
+    rows = run(given.scale, tuple(given.engines) or ENGINES, tuple(given.size or SIZES), tuple(given.trace or SHAPES))
+    print(json.dumps(rows, indent=1))

@@ -1,6 +1,6 @@
 """How long the audit of a million deliveries takes, step by step, on an ordered, a jittered and a shuffled trace.
 
-Ordered: every subscriber sees one global order. Jittered: each delivery is displaced by a random delay, as behind a
+Ordered: every subscriber sees one global order. Jittered: each delivery is displaced by a random delay, as after a
 broker without order (almost every event ends in one knot). Shuffled: few events, many subscribers, every stream in an
 order of its own, the worst case for pairs of subscribers. CPU seconds of this process.
 """

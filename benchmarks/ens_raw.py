@@ -20,14 +20,14 @@ from typing import Any
 
 import nats as nats_py
 
-from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Parcel, count_items
-from unisono.runtime.ens.broker import Broker, BrokerConfig
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.ens.jetstream import JetStreamEns
-from unisono.runtime.ens.memory import Hub, MemoryEns
-from unisono.runtime.ens.nats import NatsEns
-from unisono.runtime.ens.nats_wire import NatsOptions
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.brokers.contract import Ens, EnsNotice, Item, Parcel, count_items
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.embedded.server import EmbeddedBroker, EmbeddedBrokerConfig
+from unisono.runtime.brokers.memory.adapter import Hub, MemoryEns
+from unisono.runtime.brokers.nats.adapter import NatsEns
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.brokers.nats.jetstream import JetStreamEns
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 TOPICS = ("trades", "quotes")
 PUBLISHERS = 2
@@ -158,7 +158,7 @@ async def measure(kind: str, each: int) -> Measured:
                 hub = Hub()
                 return await drive(lambda counter: opened(MemoryEns(hub, counter)), None, each)
             case "embedded":
-                broker = Broker(BrokerConfig(patience_us=int(WAIT_S * 1e6)))
+                broker = EmbeddedBroker(EmbeddedBrokerConfig(patience_us=int(WAIT_S * 1e6)))
                 port = await broker.start()
                 stack.push_async_callback(broker.stop)
                 return await drive(lambda counter: opened(EmbeddedEns("127.0.0.1", port, counter)), None, each)

@@ -2,13 +2,15 @@
 
 A node with an embedded broker and an archive runs in a process of its own; an honest session publishes to it and hears
 what it published, `WINDOW` events at a time. An attacker in another process does one thing as fast as it can. `during`
-and `after` are events per second of the honest while it does, and when it has stopped, divided by those of the same run
-with a spinner in the attacker's place that uses as much CPU as the attacker did: what is left is the node's doing.
+and `after` are events per second of the honest while it does, and when it has stopped, divided by those of the same
+node just before, beside a spinner that uses as much CPU as the attacker did last time: what is left is the node's
+doing. `taken_cpu` is what an attacker costs the node, as a share of a CPU. Medians.
 
 The rows `worst` are CPU milliseconds for one input of the size that is allowed, made to cost as much as it can.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import resource
@@ -18,29 +20,35 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
-from typing import Any
+from threading import Thread
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
 import unisono
 from unisono.errors import UnisonoError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment, load_deployment
 from unisono.model.ids import Address, Topic
 from unisono.model.limits import Limits
 from unisono.model.predicate import Box, Filter, canonical, parse
 from unisono.model.predicate.values import point
+from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.protocols.coded.wire import unpack
 from unisono.protocols.sequencer.messages import Creates, Wanted
-from unisono.runtime import edge
-from unisono.runtime.fetching import Fetch
-from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
-from unisono.runtime.loop import run as run_loop
-from unisono.runtime.session import Session
+from unisono.runtime.client.session import Session
+from unisono.runtime.driver.loop import run as run_loop
+from unisono.runtime.links import control
+from unisono.runtime.links.archive_messages import Fetch
+from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
+from unisono.runtime.node.node import Node
 
 HUB, ME = Address("hub"), Address("mallory")
 WINDOW = 500
+TURNS = 3
+"""Of one node."""
 HELLO = encode_frame(Hello("client", (ME,)))
 
 
@@ -56,9 +64,12 @@ def _frames() -> dict[str, tuple[bytes, bytes]]:
         "bytes of another protocol": (b"", b"GET / HTTP/1.1\r\n\r\n"),
         "silence": (b"", b""),
         "numbers out of range": (HELLO, _letters(out_of_range)),
-        "patterns": (HELLO, _letters(*[edge.Watch(ME, f"x{i}.*") for i in range(5_000)])),
-        "topics": (HELLO, _letters(*[edge.Open(ME, i, (f"t{i}",)) for i in range(5_000)])),
-        "questions": (HELLO, _letters(*[edge.Inquire(ME)] * 10_000)),
+        "patterns": (HELLO, _letters(*[control.Watch(ME, f"x{i}.*") for i in range(5_000)])),
+        "topics": (HELLO, _letters(*[control.OpenTopics(ME, i, (f"t{i}",)) for i in range(5_000)])),
+        "empty frames": (HELLO, encode_frame([]) * 50_000),
+        "known topics": (HELLO, _letters(*[control.OpenTopics(ME, i, ("trades",)) for i in range(5_000)])),
+        "publications": (HELLO, _letters(*[Creates(ME, (Wanted(Topic(2**20), 1),))] * 5_000)),
+        "questions": (HELLO, _letters(*[control.AskReport(ME)] * 10_000)),
         "archive questions": (HELLO, _letters(*[Fetch(ME, i, 0, ("trades",), seal=True) for i in range(5_000)])),
     }
 
@@ -66,8 +77,7 @@ def _frames() -> dict[str, tuple[bytes, bytes]]:
 def attack(case: str, port: int) -> None:
     """Runs in a process of its own, until it is ended."""
     first, again = _frames()[case]
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    _end_with_parent()
     held: list[socket.socket] = []
     while True:
         with suppress(OSError):
@@ -85,8 +95,7 @@ def attack(case: str, port: int) -> None:
 
 
 def spin(share: float) -> None:
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    _end_with_parent()
     while True:
         until = time.process_time() + 0.01 * share
         while time.process_time() < until:
@@ -94,73 +103,148 @@ def spin(share: float) -> None:
         time.sleep(0.01 * (1 - min(share, 0.99)))
 
 
+def _end_with_parent() -> None:
+    """Says that we are ready. Whoever started us holds the other end of our input; when he is gone, so are we."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    Thread(target=watch, daemon=True).start()
+
+
+def serve(file: Path) -> None:
+    """The node, in a process that ends with the benchmark."""
+
+    async def run() -> None:
+        async with Node(load_deployment(file), "hub", file.parent) as node:
+            _end_with_parent()
+            await node.wait()
+
+    run_loop(run())
+
+
+class Beside:
+    """Another process of this file, for as long as the block lasts."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+
+    def __enter__(self) -> Self:
+        self.process = Popen([sys.executable, __file__, *self._arguments], stdin=PIPE, stdout=PIPE)
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+        self._used, self._began = self.cpu_s, time.monotonic()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def share(self) -> float:
+        """Of a CPU, that it has used so far."""
+        return (self.cpu_s - self._used) / (time.monotonic() - self._began)
+
+
+class Turn(NamedTuple):
+    """Events per second beside a spinner, an attacker and nobody, and what shares of a CPU he took, and of the node."""
+
+    base: float
+    during: float
+    after: float
+    other: float
+    node: float
+    node_base: float
+
+    @property
+    def taken(self) -> float:
+        """Of a CPU, by which the node did more than its honest events cost it beside the spinner."""
+        return self.node - self.during * self.node_base / max(self.base, 1)
+
+
 async def honest(session: Session, seconds: float) -> float:
-    """Events per second, published and heard."""
-    heard = 0
-    async with session.subscribe("trades") as stream:
-        began = time.monotonic()
-        while time.monotonic() - began < seconds:
+    """Events per second, published and heard. What is not heard in time does not count."""
+    heard, began = 0, time.monotonic()
+    with suppress(TimeoutError, UnisonoError):
+        async with asyncio.timeout(seconds), session.subscribe("trades") as stream:
             publisher = await session.publisher("trades")
-            for number in range(WINDOW):
-                await publisher.send(number)
-            for _ in range(WINDOW):
-                await anext(stream)
-            heard += WINDOW
-        return heard / (time.monotonic() - began)
+            while True:
+                for number in range(WINDOW):
+                    await publisher.send(number)
+                for _ in range(WINDOW):
+                    await anext(stream)
+                    heard += 1
+    return heard / (time.monotonic() - began)
 
 
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+async def play(seconds: float, case: str, share: float, turns: int) -> tuple[list[Turn], int]:
+    """A node of its own, and an honest session: beside a spinner, beside the attacker, and alone, again and again.
 
-
-async def beside(session: Session, arguments: list[str], seconds: float) -> tuple[float, float, float]:
-    """Honest throughput beside another process, then without it; and the share of a CPU that it used."""
-    process = Popen([sys.executable, __file__, *arguments], stdout=PIPE)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        used, began = cpu_of(process.pid), time.monotonic()
-        during = await honest(session, seconds)
-        share = (cpu_of(process.pid) - used) / (time.monotonic() - began)
-    finally:
-        process.kill()
-        process.wait()
-    return during, await honest(session, seconds), share
-
-
-async def measure(seconds: float, cases: list[str]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    with TemporaryDirectory(prefix="bench-hostile-") as name:
-        directory = Path(name)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    The second is how much the node has refused.
+    """
+    with TemporaryDirectory(prefix="bench-hostile-") as name, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
         spec = NodeSpec("hub", listen=f"127.0.0.1:{port}", roles=("sequencer", "broker", "archive"), data="data")
         deployment = Deployment(1, "hostile", nodes=(spec,), broker=BrokerSpec("embedded"))
-        (directory / "deployment.toml").write_text(dump_deployment(deployment))
-        command = [Path(sys.executable).with_name("unisono"), "node", directory / "deployment.toml", "hub"]
-        process = Popen([*command, "--journal", "off"])
-        try:
+        file = Path(name) / "deployment.toml"
+        file.write_text(dump_deployment(deployment))
+        played: list[Turn] = []
+        with Beside("--node", str(file)) as node:
             async with unisono.connect(deployment, timeout=60) as session:
-                await honest(session, seconds / 2)  # warm
-                for case in cases:
-                    during, after, share = await beside(session, ["--attack", case, "--port", str(port)], seconds)
-                    base, base_after, _ = await beside(session, ["--spin", str(share)], seconds)
-                    refused = (await session.status("hub")).counters["refused"]
-                    rows.append(
-                        {
-                            "case": case,
-                            "during": round(during / base, 3),
-                            "after": round(after / base_after, 3),
-                            "attacker_cpu": round(share, 2),
-                            "events_per_s": round(during),
-                            "refused": sum(refused.values()),
-                        }
-                    )
-        finally:
-            process.terminate()
-            process.wait()
+
+                async def beside(*other: str) -> tuple[float, float, float]:
+                    before, began = node.cpu_s, time.monotonic()
+                    with Beside(*other, "--port", str(port)) as stranger:
+                        rate = await honest(session, seconds)
+                        used = stranger.share
+                    return rate, used, (node.cpu_s - before) / (time.monotonic() - began)
+
+                await honest(session, 2.0)  # warm
+                for _ in range(turns):
+                    base, _, node_base = await beside("--spin", str(share))
+                    during, share, node_used = await beside("--attack", case)
+                    played.append(Turn(base, during, await honest(session, seconds), share, node_used, node_base))
+                refused = 0
+                with suppress(TimeoutError, UnisonoError):
+                    async with asyncio.timeout(10):
+                        refused = sum((await session.status("hub")).counters["refused"].values())
+    return played, refused
+
+
+async def measure(seconds: float, cases: list[str], rounds: int) -> list[dict[str, Any]]:
+    """A row in every case: ratios within a turn, medians over all turns of some nodes."""
+    rows: list[dict[str, Any]] = []
+    for case in cases:
+        played: list[Turn] = []
+        refused = 0
+        for _ in range(rounds):
+            turns, refused = await play(seconds, case, played[-1].other if played else 0.0, TURNS)
+            played += turns
+        rows.append(
+            {
+                "case": case,
+                "during": round(median(turn.during / max(turn.base, 1) for turn in played), 3),
+                "after": round(median(turn.after / max(turn.base, 1) for turn in played), 3),
+                "taken_cpu": round(median(turn.taken for turn in played), 3),
+                "turns": len(played),
+                "attacker_cpu": round(median(turn.other for turn in played), 2),
+                "node_cpu": round(median(turn.node for turn in played), 2),
+                "node_cpu_beside_spinner": round(median(turn.node_base for turn in played), 2),
+                "events_per_s": round(median(turn.during for turn in played)),
+                "refused": refused,
+                "load": round(os.getloadavg()[0], 1),
+            }
+        )
     return rows
 
 
@@ -174,7 +258,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 def worst_inputs() -> list[dict[str, Any]]:
     """CPU of the inputs that cost most, decoder by decoder."""
     limits = Limits()
-    codec = Codec(edge.Letters)
+    codec = Codec(control.Letters)
     letters = _letters(*[Creates(ME, (Wanted(Topic(1), 1),))] * 16_384)[4:]
     nested = b"\x91" * (limits.frame_bytes_max - 4)
     long = encode_frame(b"x" * (limits.frame_bytes_max - 8))
@@ -205,22 +289,26 @@ def worst_inputs() -> list[dict[str, Any]]:
     return [{"case": f"worst: {name}", "cpu_ms": _cpu_ms(work)} for name, work in works.items()]
 
 
-def run(seconds: float = 5.0, cases: list[str] | None = None) -> list[dict[str, Any]]:
-    return [*run_loop(measure(seconds, cases if cases is not None else list(_frames()))), *worst_inputs()]
+def run(seconds: float = 2.0, cases: list[str] | None = None, rounds: int = 3) -> list[dict[str, Any]]:
+    return [*run_loop(measure(seconds, cases if cases is not None else list(_frames()), rounds)), *worst_inputs()]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--cases", nargs="*")
     parser.add_argument("--attack")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--spin", type=float)
+    parser.add_argument("--node", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     if given.attack is not None:
         attack(given.attack, given.port)
+    elif given.node is not None:
+        serve(given.node)
     elif given.spin is not None:
         spin(given.spin)
     else:
-        for row in run(given.seconds, given.cases):
+        for row in run(given.seconds, given.cases, given.rounds):
             sys.stdout.write(json.dumps(row) + "\n")

@@ -18,15 +18,16 @@ from typing import Any
 
 import unisono
 from unisono.errors import UnisonoError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, TopicSpec, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.ids import Address, Topic
+from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
 from unisono.protocols.sequencer.messages import Creates, Taken, Wanted
-from unisono.runtime import edge
-from unisono.runtime.brokers import endpoint
-from unisono.runtime.connection import Connection
-from unisono.runtime.frames import Codec, Hello, Letter
-from unisono.runtime.loop import run as run_loop
-from unisono.runtime.nats_server import NatsServer
+from unisono.runtime.driver.loop import run as run_loop
+from unisono.runtime.links import control
+from unisono.runtime.links.connection import Connection
+from unisono.runtime.links.dialing import endpoint
+from unisono.runtime.links.frames import Codec, Hello, Letter
+from unisono.runtime.tools.nats_server import NatsServer
 
 TOPICS = ("trades", "quotes")
 PUBLISHERS = 8
@@ -61,7 +62,7 @@ class Driver:
         hello = Hello("client", (ME,))
         loop = asyncio.get_running_loop()
         _, self.connection = await loop.create_connection(
-            lambda: Connection(Codec(edge.Letters), hello, True, lambda *_: None, self._receive, closed),
+            lambda: Connection(Codec(control.Letters), hello, True, lambda *_: None, self._receive, closed),
             *endpoint(address),
         )
 
@@ -129,8 +130,8 @@ async def measure(marks: tuple[int, ...]) -> list[dict[str, Any]]:
         for _ in range(2):
             await stack.enter_async_context(session.subscribe(*TOPICS))
         for name in TOPICS:  # registered they stay; hearing stamps without payloads would only make them ask
-            session.ground.ens.unsubscribe(name)
-            session.ground.ens.unsubscribe(name, control=True)
+            session.broker.ens.unsubscribe(name)
+            session.broker.ens.unsubscribe(name, control=True)
         topics = await session.open_topics(list(TOPICS))
         driver = Driver(tuple(topics.values()), 0)
         await driver.open(spec.listen)

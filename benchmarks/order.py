@@ -42,7 +42,7 @@ from ordering.clients import (
 from ordering.world import Broker, Place, missing_for_redis, world
 
 from unisono.audit.inversions import count_inversions
-from unisono.runtime.loop import new_loop
+from unisono.runtime.driver.loop import new_loop
 
 PAYLOAD_BYTES = 100
 BATCH = 256
@@ -161,6 +161,7 @@ CASES = {
     "nats core, raw": Case("nats", 20_000),
     "nats core, raw, nats-py": Case("nats", 10_000, "nats core, raw"),
     "nats core, unisono total order": Case("nats", 20_000, "nats core, raw", "nats core, raw, nats-py"),
+    "nats core, unisono by clock": Case("nats-clock", 20_000, "nats core, raw", "nats core, raw, nats-py"),
     f"nats core, raw{SMALL}": Case("nats", 20_000, batch=SMALL_BATCH),
     f"nats core, unisono total order{SMALL}": Case(
         "nats", 20_000, f"nats core, raw{SMALL}", "nats core, raw, nats-py", SMALL_BATCH

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from unisono.model.time import Micros
-from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
-from unisono.runtime.replicated import ReplicatedConfig, ReplicatedLog
-from unisono.runtime.wal import Log, Logged
+from unisono.runtime.driver.log import FileLog, Logged
+from unisono.runtime.driver.replicated import ReplicatedConfig, ReplicatedLog
+from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 COMMITS = 200
 INPUTS = [Logged(Micros(i), "x" * 60) for i in range(10)]
@@ -27,7 +27,7 @@ def run() -> list[dict[str, Any]]:
 
 
 async def measure(directory: Path) -> list[dict[str, Any]]:
-    log = Log(directory / "file", "bench 1", str)
+    log = FileLog(directory / "file", "bench 1", str)
     list(log.recover()[1])
     rows = [row("file", log.commit)]
     log.close()

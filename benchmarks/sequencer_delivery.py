@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from unisono.machine import Broadcast, Deliver, Effect, Heard, Join, Joined, Send, Subscribe, one_by_one
-from unisono.model.event import Event
+from unisono.model.event import Event, Payload, Payloads
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Creates, Payload, Payloads, Wanted
+from unisono.protocols.sequencer.messages import Creates, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 
 NOW = Micros(1)

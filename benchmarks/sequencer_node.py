@@ -72,7 +72,7 @@ def measure(
 ) -> dict[str, Any]:
     config = SequencerConfig(early=False, encoding="full") if full else SequencerConfig()
     node = node_with_group(group, config)
-    if fast and not node.quicken():
+    if fast and not node.use_compiled_kernel():
         raise SystemExit("the kernel is missing: this needs the [fast] extra")
     in_chunk = max(20, 1000 // size)
     batches = make_batches(group + 1, size, in_chunk * CHUNKS, skewed, shape)

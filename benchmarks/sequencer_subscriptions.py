@@ -34,7 +34,7 @@ def choose(dice: random.Random) -> tuple[Topic, ...]:
 def subscribe(node: TopicManager, sid: Address, topics: tuple[Topic, ...]) -> None:
     first = topics[:EACH]
     for topic in first:
-        effects = node.handle(Install(sid, 1, topic, first), NOW)
+        effects = node.handle(Install(sid, 1, (topic,), first), NOW)
     if effects[0] is not PERSIST or not isinstance(effects[1], Send) or not isinstance(effects[1].message, Installed):
         raise SystemExit("a subscription was not taken")
 
@@ -42,10 +42,10 @@ def subscribe(node: TopicManager, sid: Address, topics: tuple[Topic, ...]) -> No
 def extend(node: TopicManager, sid: Address, topics: tuple[Topic, ...]) -> None:
     new = topics[EACH:]
     for topic in topics[:EACH]:
-        effects = node.handle(Collect(sid, 2, topic, topics, new), NOW)
+        effects = node.handle(Collect(sid, 2, (topic,), topics, new), NOW)
     if not isinstance(effects[1], Send) or not isinstance(effects[1].message, Collected):
         raise SystemExit("a topic was not collected")
-    node.handle(Install(sid, 2, new[0], topics), NOW)
+    node.handle(Install(sid, 2, new, topics), NOW)
 
 
 def run() -> list[dict[str, Any]]:

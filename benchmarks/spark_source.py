@@ -22,7 +22,7 @@ from unisono.archive.schema import ArchivedEvent
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.model.time import Micros
 from unisono.spark.session import CpuMeter, local_session
-from unisono.spark.source import BatchReader, Options, UnisonoDataSource
+from unisono.spark.source import BatchReader, SourceOptions, UnisonoDataSource
 
 ROWS, SEGMENT = 1_000_000, 100_000
 WARM_UPS, TURNS = 8, 11
@@ -45,7 +45,7 @@ class TupleSource(UnisonoDataSource):
         return "tuples"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TupleReader(Options(self.options), schema)
+        return TupleReader(SourceOptions(self.options), schema)
 
 
 def fill(directory: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from unisono.model.ids import Topic
 from unisono.protocols.coded.channel import Channel
 from unisono.protocols.coded.config import CodedConfig
-from unisono.runtime.udp import UdpConfig, UdpNode
+from unisono.runtime.brokers.udp.node import UdpConfig, UdpNode
 from unisono.structures import field
 
 CASES = ((6_000, 1, 10_000), (6_000, 4, 2_500), (23_000, 1, 2_500), (23_000, 4, 1_000))

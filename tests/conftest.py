@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.budget import told
 from tests.ledger import Ledger
 
 # A busy machine is no bug, and the default suite is red or green by the code alone; campaigns look for new cases.
@@ -125,8 +126,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for nodeid, text in unsteady.items():
         terminalreporter.section(f"needed a second try: {nodeid}")
         terminalreporter.write_line(text)
-    terminalreporter.section("seconds per room")
-    for room, seconds in spent.most_common():
-        terminalreporter.write_line(f"{seconds:8.1f}  {room}")
+    terminalreporter.section("seconds per room, of those in tests/budget.toml")
+    for line in told(spent):
+        terminalreporter.write_line(line)
     if (reason := spark_cannot_run()) is not None:
         terminalreporter.write_line(f"The Spark room did not run: {reason}.")

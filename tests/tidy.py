@@ -75,6 +75,20 @@ def test_no_module_is_a_drawer_for_everything() -> None:
     assert [str(p.relative_to(ROOT)) for p in python_files("src", "tests") if drawers & {*p.parts, p.stem}] == []
 
 
+def public_classes(tree: ast.Module) -> list[str]:
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+def test_a_public_class_name_exists_once() -> None:
+    """Whoever reads a name, in a trace, a question or a search, knows which class it is."""
+    places: dict[str, list[str]] = {}
+    for path in python_files("src"):
+        for name in public_classes(tree_of(path)):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert len(places) > 500
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def broad_catches(tree: ast.Module, lines: list[str]) -> Iterator[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
@@ -106,6 +120,27 @@ def test_nothing_is_left_to_do_in_the_sources() -> None:
         if mark.search(line)
     ]
     assert found == []
+
+
+def tags_by_class_name(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for keyword in node.keywords:
+                if keyword.arg == "tag" and not (
+                    isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
+                ):
+                    yield node.lineno
+
+
+def test_tags_are_strings_that_outlive_the_names_of_classes() -> None:
+    """Wires, logs and journals are read by other versions; a class may get a better name."""
+    assert [
+        place(path, line) for path in python_files("src", "tests") for line in tags_by_class_name(tree_of(path))
+    ] == []
+
+
+def test_the_tag_rule_sees_the_name_of_a_class() -> None:
+    assert list(tags_by_class_name(ast.parse("class A(Struct, tag=True): ...\nclass B(Struct, tag=str.lower): ...")))
 
 
 def is_set(node: ast.expr) -> bool:

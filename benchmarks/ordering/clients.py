@@ -11,12 +11,12 @@ import nats as nats_py
 
 import unisono
 from ordering.world import DELAY_US, TOPICS, Place
-from unisono.runtime.brokers import open_patiently
-from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Parcel
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.ens.jetstream import JetStreamEns
-from unisono.runtime.ens.nats import NatsEns
-from unisono.runtime.ens.nats_wire import NatsOptions
+from unisono.runtime.brokers.contract import Ens, EnsNotice, Item, Parcel
+from unisono.runtime.brokers.deployed import open_patiently
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.nats.adapter import NatsEns
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.brokers.nats.jetstream import JetStreamEns
 
 RAW_TOPICS = ("trader", "quoter")
 NATS_PY_TOPICS = ("tradex", "quotex")

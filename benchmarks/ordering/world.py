@@ -18,17 +18,22 @@ from typing import Literal
 
 import msgspec
 
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, TopicSpec, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.settings import BrokerSpec, NodeSpec, Region, Sequencing, TopicSpec
 from unisono.model.time import Micros
-from unisono.runtime.delay import DelayProxy
-from unisono.runtime.loop import run as run_loop
-from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.driver.loop import run as run_loop
+from unisono.runtime.tools.delay import DelayProxy
+from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 TOPICS = ("trades", "quotes")
 DELAY_US = Micros(20_000)
 REDIS_UP_S = 10.0
 
-Broker = Literal["nats", "jetstream", "jetstream-2m", "embedded", "redis", "redis-1s"]
+Broker = Literal[
+    "nats", "nats-clock", "jetstream", "jetstream-2m", "jetstream-ordered", "embedded", "redis", "redis-1s"
+]
+"""`nats-clock`: nodes order by clocks. `jetstream-ordered`: with sequencer nodes, and synced every two minutes as
+`jetstream-2m` is."""
 
 
 class Place(msgspec.Struct):
@@ -57,7 +62,8 @@ async def hold_world(broker: Broker, sites: int, directory: Path) -> None:
             target = ("127.0.0.1", int(servers[0].rpartition(":")[2]))
             servers = [await seen_from(site, 0, target) for site in range(sites)]
         place = Place(sites, servers, [], broker_pids, [])
-        if broker in ("nats", "embedded"):
+        kinds = {"nats": "nats", "nats-clock": "nats", "embedded": "embedded", "jetstream-ordered": "jetstream"}
+        if kind := kinds.get(broker):
             names = [f"s{site}" for site in range(sites)]
             targets = [("127.0.0.1", port) for port in free_ports(sites)]
             for here in range(sites):
@@ -67,7 +73,7 @@ async def hold_world(broker: Broker, sites: int, directory: Path) -> None:
                     )
                     for there, name in enumerate(names)
                 ]
-                known = tuple(servers) if broker == "nats" else (servers[here],)
+                known = (servers[here],) if broker == "embedded" else tuple(servers)
                 place.deployments.append(
                     Deployment(
                         1,
@@ -76,7 +82,8 @@ async def hold_world(broker: Broker, sites: int, directory: Path) -> None:
                         {f"{a} {b}": 2 * DELAY_US / 1000 for i, a in enumerate(names) for b in names[i + 1 :]},
                         tuple(nodes),
                         tuple(TopicSpec(topic, names[(i + 1) % sites]) for i, topic in enumerate(TOPICS)),
-                        BrokerSpec("nats" if broker == "nats" else "embedded", known),
+                        BrokerSpec(kind, known),
+                        Sequencing(by="clock" if broker == "nats-clock" else "tree"),
                     )
                 )
                 place.node_pids.append(start_node(place.deployments[here], names[here], directory, stack))
@@ -89,7 +96,7 @@ async def start_brokers(
     broker: Broker, sites: int, directory: Path, stack: AsyncExitStack
 ) -> tuple[list[str], list[int]]:
     match broker:
-        case "nats" if sites > 1:
+        case "nats" | "nats-clock" if sites > 1:
             cluster = NatsCluster(directory / "nats", sites, DELAY_US)
             stack.push_async_callback(cluster.stop)
             await cluster.start()
@@ -103,8 +110,8 @@ async def start_brokers(
         case "redis" | "redis-1s":
             return await start_redis(directory, "always" if broker == "redis" else "everysec", stack)
         case _:
-            sync = "2m" if broker == "jetstream-2m" else "always"
-            config = NatsServerConfig(jetstream=broker != "nats", jetstream_sync=sync)
+            sync = "always" if broker == "jetstream" else "2m"
+            config = NatsServerConfig(jetstream=broker not in ("nats", "nats-clock"), jetstream_sync=sync)
             server = NatsServer(directory / "nats", config)
             stack.push_async_callback(server.stop)
             await server.start()

@@ -5,6 +5,7 @@ pairs next to each other and pairs a whole stretch apart, cycles over three to s
 Causes and publishers' orders are broken among events that one subscriber alone was told of.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,53 +13,69 @@ import pyarrow as pa
 
 from tracing.wide import SPACING_US, Deliveries, Shape, deliveries
 
-NEAR, FAR, CYCLES, TWICE, FIFO, CAUSAL, LOST, LATE = 10, 10, 20, 30, 15, 15, 25, 40
+
+@dataclass(frozen=True)
+class Plants:
+    """How many of each."""
+
+    near: int = 10
+    far: int = 10
+    cycles: int = 20
+    twice: int = 30
+    fifo: int = 15
+    causal: int = 15
+    lost: int = 25
+    late: int = 40
 
 
-def planted(count: int, seed: int) -> tuple[pa.Table, dict[str, int]]:
+FEW = Plants(2, 2, 4, 6, 3, 3, 5, 8)
+"""For traces of some thousand deliveries."""
+
+
+def planted(count: int, seed: int, plants: Plants = Plants()) -> tuple[pa.Table, dict[str, int]]:
     """About `count` deliveries, and judge -> violations."""
     dice = np.random.default_rng(seed)
     shape = Shape()
     base = deliveries(shape, count, seed)
-    streams = _order_plants(base, shape, dice)
-    subscribers, events = _lost_and_twice(base, dice)
+    streams = _order_plants(base, shape, plants, dice)
+    subscribers, events = _lost_and_twice(base, plants, dice)
     topics, seqs = base.topics, base.seqs
     clocks = np.stack([topics, seqs - 1], axis=1)  # publisher (one a topic), and how many of its events came before
     private = len(topics)
-    for i in range(FIFO + CAUSAL):
+    for i in range(plants.fifo + plants.causal):
         line = shape.topics + i
         topics, seqs = np.append(topics, [line, line]), np.append(seqs, [1, 2])
         # As published: 2 before 1. As caused: the first names the second, of the same publisher, as its cause.
-        needs = [[-1, 0], [-1, 0]] if i < FIFO else [[line, 2], [-1, 0]]
+        needs = [[-1, 0], [-1, 0]] if i < plants.fifo else [[line, 2], [-1, 0]]
         clocks = np.concatenate([clocks, needs])
-        streams.append([private + 1, private] if i < FIFO else [private, private + 1])
+        streams.append([private + 1, private] if i < plants.fifo else [private, private + 1])
         private += 2
     own = shape.subscribers + np.repeat(np.arange(len(streams)), [len(stream) for stream in streams])
     subscribers = np.concatenate([subscribers, own])
     events = np.concatenate([events, np.concatenate(streams)])
     late = np.zeros(len(events), bool)
-    late[dice.choice(len(base.events) - LOST, LATE, replace=False)] = True
+    late[dice.choice(len(base.events) - plants.lost, plants.late, replace=False)] = True
     found = _table(subscribers, events, topics, seqs, clocks, late, dice)
     return found, {
-        "pairwise-order": NEAR + FAR,
+        "pairwise-order": plants.near + plants.far,
         "local-order": 0,
-        "acyclic": NEAR + FAR + CYCLES,
-        "fifo": FIFO,
-        "publisher-order": FIFO,
-        "causal": CAUSAL,
-        "exactly-once": TWICE,
-        "complete": LOST,
+        "acyclic": plants.near + plants.far + plants.cycles,
+        "fifo": plants.fifo,
+        "publisher-order": plants.fifo,
+        "causal": plants.causal,
+        "exactly-once": plants.twice,
+        "complete": plants.lost,
         "kept": 0,
-        "deadline": LATE,
+        "deadline": plants.late,
     }
 
 
-def _order_plants(base: Deliveries, shape: Shape, dice: np.random.Generator) -> list[list[int]]:
+def _order_plants(base: Deliveries, shape: Shape, plants: Plants, dice: np.random.Generator) -> list[list[int]]:
     """Streams of further subscribers; each plant within its own stretch of events."""
     shared = np.zeros((shape.topics, shape.topics), bool)
     for topics in base.topics_of:
         shared[np.ix_(topics, topics)] = True
-    kinds = dice.permutation(["near"] * NEAR + ["far"] * FAR + ["cycle"] * CYCLES)
+    kinds = dice.permutation(["near"] * plants.near + ["far"] * plants.far + ["cycle"] * plants.cycles)
     borders = np.linspace(0, len(base.topics), len(kinds) + 1).astype(int)
     streams: list[list[int]] = []
     for kind, low, high in zip(kinds, borders[:-1], borders[1:], strict=True):
@@ -84,7 +101,7 @@ def _cycle(base: Deliveries, shared: Any, low: int, high: int, size: int, dice: 
             return [[int(a), int(b)] for a, b in zip(events, np.roll(events, -1), strict=True)]
 
 
-def _lost_and_twice(base: Deliveries, dice: np.random.Generator) -> tuple[Any, Any]:
+def _lost_and_twice(base: Deliveries, plants: Plants, dice: np.random.Generator) -> tuple[Any, Any]:
     """Some deliveries left out in the middle of what a subscriber was told of a topic; some at the end once more."""
     subscribers, events = base.subscribers, base.events
     lines = subscribers * (int(base.topics.max()) + 1) + base.topics[events]
@@ -94,12 +111,12 @@ def _lost_and_twice(base: Deliveries, dice: np.random.Generator) -> tuple[Any, A
     chosen: dict[int, int] = {}  # one of a line, so that its ends stay
     for row in dice.permutation(inner):
         chosen.setdefault(int(lines[row]), int(row))
-        if len(chosen) == LOST:
+        if len(chosen) == plants.lost:
             break
     kept = np.ones(len(events), bool)
     kept[list(chosen.values())] = False
     subscribers, events = subscribers[kept], events[kept]
-    again = dice.choice(len(events), TWICE, replace=False)
+    again = dice.choice(len(events), plants.twice, replace=False)
     # After everything else: the rows of a subscriber are put together when positions are given.
     return np.concatenate([subscribers, subscribers[again]]), np.concatenate([events, events[again]])
 

@@ -2,9 +2,9 @@
 
     python examples/portscan/evaluate.py [SEEDS]
 
-The rule is that of the streaming job (`unisono.spark.portscan.Watch`), fed with the packets as each transport would
-deliver them. `one site alone` is what each institution finds without the others, at a threshold its honest clients
-do not reach.
+The rule is that of the streaming job (`unisono.spark.portscan.PacketWatch`), fed with the packets as each transport
+would deliver them. `one site alone` is what each institution finds without the others, at a threshold its honest
+clients do not reach.
 """
 
 import sys
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from traffic import MS, Traffic, degrade, generate, prepare, pseudonym
 
-from unisono.spark.portscan import Packet, Rule, Watch
+from unisono.spark.portscan import ObservedPacket, PacketWatch, Rule
 
 KEY = b"shared by the sites"
 TRANSPORTS = {
@@ -25,8 +25,8 @@ TRANSPORTS = {
 }
 
 
-def detect(packets: list[Packet], rule: Rule) -> set[str]:
-    watch = Watch(rule)
+def detect(packets: list[ObservedPacket], rule: Rule) -> set[str]:
+    watch = PacketWatch(rule)
     for packet in packets:
         watch.see(packet)
     return set(watch.evidence.told)

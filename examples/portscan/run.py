@@ -23,10 +23,11 @@ from evaluate import KEY, score
 from traffic import SECOND, Traffic, generate, prepare, pseudonym
 
 import unisono
-from unisono.model.deployment import ArchiveSpec, Deployment, NodeSpec
-from unisono.runtime.archivist import archive_directory
-from unisono.runtime.node import Node
-from unisono.spark.portscan import Packet, Rule, blacklist
+from unisono.model.deployment import Deployment
+from unisono.model.settings import ArchiveSpec, NodeSpec
+from unisono.runtime.archiving.archivist import archive_directory
+from unisono.runtime.node.node import Node
+from unisono.spark.portscan import ObservedPacket, Rule, blacklist
 from unisono.spark.session import local_session
 
 PORT = 17474
@@ -60,7 +61,7 @@ def hub(directory: Path) -> Iterator[Path]:
         thread.join(60)
 
 
-async def publish(packets: list[Packet], began: float, published: dict[int, float]) -> None:
+async def publish(packets: list[ObservedPacket], began: float, published: dict[int, float]) -> None:
     """Every site publishes its packets at the pace of the traffic."""
 
     async def one_site(site: str, session: unisono.Session) -> None:

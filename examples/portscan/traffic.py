@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec import Struct
 
-from unisono.spark.portscan import Packet
+from unisono.spark.portscan import ObservedPacket
 
 MS, SECOND = 1_000, 1_000_000
 
@@ -32,17 +32,17 @@ def address(kind: str, number: int) -> str:
     return f"{kind}-{number}"
 
 
-def generate(traffic: Traffic) -> tuple[list[Packet], set[str]]:
+def generate(traffic: Traffic) -> tuple[list[ObservedPacket], set[str]]:
     """Packets in the order of time, with real addresses, and the addresses of the scanners."""
     dice = Random(f"{traffic.seed}/traffic")
-    packets: list[Packet] = []
+    packets: list[ObservedPacket] = []
     flow = 0
 
     def handshake(at: int, site: int, src: str, dst: str, port: int, flags: list[str]) -> None:
         nonlocal flow
         flow += 1
         for flag in flags:
-            packets.append(Packet(at, f"site{site}", src, dst, port, flow, flag))
+            packets.append(ObservedPacket(at, f"site{site}", src, dst, port, flow, flag))
             at += dice.randint(5 * MS, 60 * MS)  # a round trip
 
     for _ in range(traffic.flows):
@@ -76,16 +76,16 @@ def pseudonym(key: bytes, name: str) -> str:
     return hmac.new(key, name.encode(), sha256).hexdigest()[:16]
 
 
-def prepare(packets: list[Packet], key: bytes, trusted: tuple[str, ...] = ()) -> list[Packet]:
+def prepare(packets: list[ObservedPacket], key: bytes, trusted: tuple[str, ...] = ()) -> list[ObservedPacket]:
     """What a site does before it publishes: leaves out those it trusts, and hides the addresses of the rest."""
     return [
-        Packet(p.t, p.site, pseudonym(key, p.src), pseudonym(key, p.dst), p.port, p.flow, p.flag)
+        ObservedPacket(p.t, p.site, pseudonym(key, p.src), pseudonym(key, p.dst), p.port, p.flow, p.flag)
         for p in packets
         if p.src not in trusted
     ]
 
 
-def degrade(packets: list[Packet], loss: float, jitter_us: int, seed: int) -> list[Packet]:
+def degrade(packets: list[ObservedPacket], loss: float, jitter_us: int, seed: int) -> list[ObservedPacket]:
     """The same packets as a transport delivers them that loses some and lets others overtake."""
     dice = Random(f"{seed}/transport")
     kept = [packet for packet in packets if dice.random() >= loss]

@@ -7,6 +7,7 @@ async with unisono.connect("memory://") as session:
             print(event.topic, event.data)
 """
 
+from unisono import testing
 from unisono.errors import (
     DataLossError,
     FormatError,
@@ -19,17 +20,19 @@ from unisono.errors import (
 )
 from unisono.machine import Accepted, Gap, Refused, Stalled, Unknown
 from unisono.runtime.app import App
+from unisono.runtime.client.publishing.publisher import Publisher
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.event_stream import EventStream
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.connect import connect
-from unisono.runtime.notification import Notification
-from unisono.runtime.publisher import Publisher
-from unisono.runtime.session import Session
-from unisono.runtime.stream import Stream
 from unisono.runtime.sync import SyncSession, SyncStream, connect_sync
 
 __all__ = [
     "Accepted",
     "App",
     "DataLossError",
+    "EventStream",
     "FormatError",
     "Gap",
     "InvariantError",
@@ -49,4 +52,5 @@ __all__ = [
     "Unknown",
     "connect",
     "connect_sync",
+    "testing",
 ]

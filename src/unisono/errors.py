@@ -8,8 +8,20 @@ UnisonoError
 ├── PlanError          no stack keeps the promise asked for
 ├── DataLossError      what was asked for has been removed by retention
 ├── ForgottenError     a node's log is older than what it has told others
+├── DivergedError      a replica's state is not that of the others
+├── WithdrawnError     an operation on a replica was taken back, and has no stable answer
 └── InvariantError     we are wrong: a machine found its own state broken and must stop
 """
+
+import errno
+import os
+
+
+def said(error: OSError) -> str:
+    """What went wrong, in words: the event loop says "Connect call failed" whatever the reason is."""
+    if error.errno is not None and error.errno in errno.errorcode and "Connect call failed" in str(error):
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or "no answer"
 
 
 class UnisonoError(Exception):
@@ -51,6 +63,18 @@ class DataLossError(UnisonoError):
 
 class ForgottenError(UnisonoError):
     """A node's log lacks what the node has told others: it was rolled back, cut or emptied."""
+
+
+class DivergedError(UnisonoError):
+    """A replica's state is not that of the others after the same operations."""
+
+
+class WithdrawnError(UnisonoError):
+    """An operation has no stable answer; `is_definite`: it will never have an effect, else it may still have one."""
+
+    def __init__(self, text: str, is_definite: bool) -> None:
+        super().__init__(text)
+        self.is_definite = is_definite
 
 
 class InvariantError(UnisonoError):

@@ -28,14 +28,14 @@ from unisono.model.predicate import Filter
 from unisono.model.time import Micros
 
 
-class Send(Struct, frozen=True, tag=True, gc=False):
+class Send(Struct, frozen=True, tag="Send", gc=False):
     """Send a message to one peer."""
 
     to: Address
     message: Any
 
 
-class Broadcast(Struct, frozen=True, tag=True, gc=False):
+class Broadcast(Struct, frozen=True, tag="Broadcast", gc=False):
     """Publish on the service beneath; control messages travel beside the topic, where plain consumers do not look."""
 
     topic: Topic
@@ -43,42 +43,42 @@ class Broadcast(Struct, frozen=True, tag=True, gc=False):
     control: bool = False
 
 
-class Join(Struct, frozen=True, tag=True):
+class Join(Struct, frozen=True, tag="Join"):
     """Subscribe at the service beneath; `Joined` comes back when everything published from then on will be heard."""
 
     topic: Topic
 
 
-class Leave(Struct, frozen=True, tag=True):
+class Leave(Struct, frozen=True, tag="Leave"):
     """Unsubscribe at the service beneath; effective at once."""
 
     topic: Topic
 
 
-class Deliver(Struct, frozen=True, tag=True, gc=False):
+class Deliver(Struct, frozen=True, tag="Deliver", gc=False):
     """Hand something to the layer above: an event, a notice, an outcome."""
 
     item: Any
 
 
-class SetTimer(Struct, frozen=True, tag=True):
+class SetTimer(Struct, frozen=True, tag="SetTimer"):
     """Ask for `Fired(key)` at the moment `at`; setting a key again moves its timer."""
 
     key: str
     at: Micros
 
 
-class CancelTimer(Struct, frozen=True, tag=True):
+class CancelTimer(Struct, frozen=True, tag="CancelTimer"):
     """Forget a timer; unknown keys are fine."""
 
     key: str
 
 
-class Persist(Struct, frozen=True, tag=True):
+class Persist(Struct, frozen=True, tag="Persist"):
     """The input now being handled must be durable before any later effect leaves this machine."""
 
 
-class Refuse(Struct, frozen=True, tag=True):
+class Refuse(Struct, frozen=True, tag="Refuse"):
     """The message was illegal and changed nothing."""
 
     reason: str
@@ -89,7 +89,7 @@ Effect = Send | Broadcast | Join | Leave | Deliver | SetTimer | CancelTimer | Pe
 PERSIST = Persist()
 
 
-class Publish(Struct, frozen=True, tag=True, gc=False):
+class Publish(Struct, frozen=True, tag="Publish", gc=False):
     """From above: publish this on a topic. `request` names it in the outcome that is delivered back.
 
     Where a machine takes several events at once `message` is `Events`; their names are `request` and those after it.
@@ -99,27 +99,29 @@ class Publish(Struct, frozen=True, tag=True, gc=False):
     message: Any
     request: int = 0
     control: bool = False
+    deadline_us: int = 0
+    """How long after its publication the event is of use, where events have deadlines; 0: as long as all."""
 
 
-class Subscribe(Struct, frozen=True, tag=True):
+class Subscribe(Struct, frozen=True, tag="Subscribe"):
     """From above: subscribe to these topics, together."""
 
     topics: tuple[Topic, ...]
 
 
-class Unsubscribe(Struct, frozen=True, tag=True):
+class Unsubscribe(Struct, frozen=True, tag="Unsubscribe"):
     """From above: leave these topics."""
 
     topics: tuple[Topic, ...]
 
 
-class Select(Struct, frozen=True, tag=True):
+class Select(Struct, frozen=True, tag="Select"):
     """From above: of all topics subscribed to only what matches, from now on; `Selected` says when it is in force."""
 
     where: Filter
 
 
-class Advertise(Struct, frozen=True, tag=True):
+class Advertise(Struct, frozen=True, tag="Advertise"):
     """From above: on this topic only what matches will be published; an event outside is announced first, and waits."""
 
     topic: Topic
@@ -127,11 +129,11 @@ class Advertise(Struct, frozen=True, tag=True):
     where: Filter
 
 
-class Heard(Struct, frozen=True, tag=True, gc=False):
+class Heard(Struct, frozen=True, tag="Heard", gc=False):
     """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one.
 
     A machine that delivers several events of a topic in a row may deliver them as one: `message` is then `Events`, and
-    their numbers are `number` and those after it (`one_by_one` takes it apart).
+    their numbers are `number` and those after it, `spacing` apart (`one_by_one` takes it apart).
     """
 
     topic: Topic
@@ -139,9 +141,10 @@ class Heard(Struct, frozen=True, tag=True, gc=False):
     control: bool = False
     number: int = 0
     late: bool = False
+    spacing: int = 1
 
 
-class Joined(Struct, frozen=True, tag=True):
+class Joined(Struct, frozen=True, tag="Joined"):
     """From beneath: the subscription is in force; everything published from now on will be heard.
 
     Where topics have numbers, nothing up to `base` is owed, and nothing comes before the numbers of `gate` have.
@@ -152,7 +155,7 @@ class Joined(Struct, frozen=True, tag=True):
     gate: dict[Topic, int] = {}
 
 
-class NotTaken(Struct, frozen=True, tag=True):
+class NotTaken(Struct, frozen=True, tag="NotTaken"):
     """From beneath: the service has definitely not taken what was broadcast as this request of ours.
 
     `outcome` is the name that the publication has above, if it is known here.
@@ -164,30 +167,32 @@ class NotTaken(Struct, frozen=True, tag=True):
     outcome: int = 0
 
 
-class Missed(Struct, frozen=True, tag=True):
+class Missed(Struct, frozen=True, tag="Missed"):
     """From beneath: what was published on this topic lately may have passed us by, and will not be brought again."""
 
     topic: Topic
 
 
-class Selected(Struct, frozen=True, tag=True):
+class Selected(Struct, frozen=True, tag="Selected"):
     """From beneath: the filter of the last `Select` decides alone, and all that is published and matches comes."""
 
 
-class Fired(Struct, frozen=True, tag=True):
+class Fired(Struct, frozen=True, tag="Fired"):
     """From the driver: a timer set earlier has come due."""
 
     key: str
 
 
-class Restarted(Struct, frozen=True, tag=True):
+class Restarted(Struct, frozen=True, tag="Restarted"):
     """From the driver: you have just been restored from disk; send again what may not have left, set your timers."""
 
 
-class Gap(Struct, frozen=True, tag=True):
+class Gap(Struct, frozen=True, tag="Gap"):
     """A notice: numbers `first` to `last` of the topic will not come, and delivery goes on without them.
 
-    Where events have no number in their topic, `publisher` is set and the numbers are his own.
+    Where events have no number in their topic, `publisher` is set and the numbers are his own. By clock events of
+    others may lie between those that are missing, and come afterwards: `settled` is the number up to which nothing more
+    comes then, and -1 where that is `last`.
     """
 
     topic: Topic
@@ -195,9 +200,10 @@ class Gap(Struct, frozen=True, tag=True):
     last: int
     reason: str
     publisher: str = ""
+    settled: int = -1
 
 
-class CutOff(Struct, frozen=True, tag=True):
+class CutOff(Struct, frozen=True, tag="CutOff"):
     """A notice: these publishers cannot be heard any more, each with the number of its last event that could be.
 
     What they publish until they are heard again will not come.
@@ -207,7 +213,7 @@ class CutOff(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Stalled(Struct, frozen=True, tag=True):
+class Stalled(Struct, frozen=True, tag="Stalled"):
     """A notice: the topic waits for somebody who cannot be reached; other topics go on.
 
     With `ends` it waits in vain: nothing more of it can be told under this address.
@@ -219,7 +225,7 @@ class Stalled(Struct, frozen=True, tag=True):
     ends: bool = False
 
 
-class Accepted(Struct, frozen=True, tag=True, gc=False):
+class Accepted(Struct, frozen=True, tag="Accepted", gc=False):
     """An outcome: the event has a durable number (`ordered`), or its payload is kept as well (`stored`).
 
     Where there are no durable numbers it was handed to the service beneath, and nothing more (`sent`).
@@ -232,14 +238,14 @@ class Accepted(Struct, frozen=True, tag=True, gc=False):
     count: int = 1
 
 
-class Refused(Struct, frozen=True, tag=True):
+class Refused(Struct, frozen=True, tag="Refused"):
     """An outcome: the event was definitely not published."""
 
     request: int
     reason: str
 
 
-class Unknown(Struct, frozen=True, tag=True):
+class Unknown(Struct, frozen=True, tag="Unknown"):
     """An outcome: it may or may not have been published; nobody answered in time."""
 
     request: int
@@ -250,7 +256,8 @@ def one_by_one(item: Any) -> list[Any]:
     """What was delivered, with every event and every outcome on its own."""
     match item:
         case Heard(topic=topic, message=(tuple() | EventRow()) as events, control=control, number=number, late=late):
-            return [Heard(topic, event, control, number + i, late) for i, event in enumerate(events)]
+            step = item.spacing
+            return [Heard(topic, event, control, number + i * step, late) for i, event in enumerate(events)]
         case Accepted(request=request, strength=strength, count=count) if count > 1:
             return [Accepted(request + i, strength) for i in range(count)]
         case _:
@@ -277,7 +284,7 @@ class DurableMachine(Machine, Protocol):
     def restore(self, snapshot: Any) -> None: ...
 
 
-class Layered(Struct, frozen=True, tag=True):
+class Layered(Struct, frozen=True, tag="Layered"):
     """A peer message of one layer of a stack, on its way between two stacks of the same shape."""
 
     layer: str

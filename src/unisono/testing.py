@@ -18,15 +18,15 @@ from typing import Any
 from msgspec import structs
 
 from unisono.model.time import Micros, parse_span
+from unisono.runtime.brokers.memory.adapter import DeliveryFaults, HubConfig
+from unisono.runtime.client.session import Session
 from unisono.runtime.connect import connect, hold_memory
-from unisono.runtime.ens.memory import HubConfig, Weather
-from unisono.runtime.node import Node
-from unisono.runtime.session import Session
+from unisono.runtime.node.node import Node
 
 _numbers = count(1)
 
 
-class World:
+class MemoryDeployment:
     """A deployment of one node in memory. Made by `deployment`."""
 
     def __init__(self, url: str, node: Node) -> None:
@@ -41,7 +41,7 @@ class World:
     def set_weather(self, loss: float = 0.0, delay: str | None = None, reorder: bool = False, seed: int = 0) -> None:
         """What happens to events and stamps from now on: a share lost, each delayed by up to `delay`."""
         hub = self._node.hub
-        hub.config = structs.replace(hub.config, weather=_weather(loss, delay, reorder, seed))
+        hub.config = structs.replace(hub.config, faults=_faults(loss, delay, reorder, seed))
 
     def take_home_away(self) -> None:
         """The node is not reachable until `bring_home_back`: publications wait, streams stall at their deadline."""
@@ -54,13 +54,13 @@ class World:
 @asynccontextmanager
 async def deployment(
     loss: float = 0.0, delay: str | None = None, reorder: bool = False, seed: int = 0
-) -> AsyncGenerator[World, None]:
+) -> AsyncGenerator[MemoryDeployment, None]:
     """A deployment in memory with faults; see the module."""
     name = f"testing-{next(_numbers)}"
-    async with hold_memory(name, HubConfig(weather=_weather(loss, delay, reorder, seed))) as node:
-        yield World(f"memory://{name}", node)
+    async with hold_memory(name, HubConfig(faults=_faults(loss, delay, reorder, seed))) as node:
+        yield MemoryDeployment(f"memory://{name}", node)
 
 
-def _weather(loss: float, delay: str | None, reorder: bool, seed: int) -> Weather:
-    longest = parse_span(delay) if delay is not None else Micros(0)
-    return Weather((0, longest), reorder, loss, seed)
+def _faults(loss: float, delay: str | None, reorder: bool, seed: int) -> DeliveryFaults:
+    longest = parse_span(delay, "delay") if delay is not None else Micros(0)
+    return DeliveryFaults((0, longest), reorder, loss, seed)

@@ -38,6 +38,11 @@ FOLDERS = (
     *("topic=T%2F0", "publisher=p0", "date=2026-01-01", "number=3", "kind=tag", "publisher_seq=4"),
     *("topic=__HIVE_DEFAULT_PARTITION__", "publisher_seq=many"),
 )
+HEADERS = (
+    b'{"journal": 1, "promises": ["fifo"]}\n',
+    b'{"journal": 1, "promises": ["realtime"], "tolerance_us": 0}\n',
+    b'{"journal": 1, "promises": ["realtime", "timely"], "tolerance_us": 30, "skew_us": 5}\n',
+)
 BROKEN_LINES = (b"{]\n", b"[1]\n", b'{"subscriber":"s0"}{"event":"e"}\n', b"\xff\xfe\n", b'{"event":\n', b'"text"\n')
 
 
@@ -127,11 +132,44 @@ def _rows(dice: Random) -> list[Row]:
     if dice.random() < 0.4:
         for _ in range(dice.randint(1, 6)):
             rows.insert(dice.randint(0, len(rows)), _notice(dice, events, known))
+    if dice.random() < 0.2:
+        told = ("topic", "publisher", "publisher_seq", "deadline_us", "published_us")
+        published = [{"event": event, **{column: known[event][column] for column in told}} for event in events]
+        rows[:0] = [{"kind": "publish", "subscriber": None, "at_us": 0, **row} for row in published]
     if dice.random() < 0.3:
         dice.shuffle(rows)
     if dice.random() < 0.1:
         rows = [{**row, "kind": row.get("kind"), "at_us": row.get("at_us"), "color": "red"} for row in rows]
-    return [] if dice.random() < 0.03 else rows
+    if dice.random() < 0.03:
+        return []
+    seed = len(json.dumps(rows))
+    return [*rows, *_moments(Random(seed), events), *_calls(Random(seed))]
+
+
+def _calls(dice: Random) -> list[Row]:
+    """Sometimes somebody has also asked for values and was told them; some of it is no JSON."""
+    rows: list[Row] = []
+    clean = ['["read"]', '["write", 1]', '["cas", null, 1]', '["add", 2]']
+    asks = clean if dice.random() < 0.7 else [*clean, "{", None]
+    for i in range(dice.choice([0] * 6 + [1, 1, 2, 6])):
+        at, name, asked = dice.randint(0, 9), f"o{i}", dice.choice(asks)
+        rows.append({"kind": "call", "at_us": at, "who": "c", "event": name, "topic": "k", "note": asked})
+        if dice.random() < 0.7:
+            told = dice.choice(["null", "1", "true", '"unknown"', '"failed"', None])
+            rows.append({"kind": "answer", "at_us": at + dice.randint(0, 5), "event": name, "note": told})
+    return rows
+
+
+def _moments(dice: Random, events: list[str]) -> list[Row]:
+    """Mostly publishers have said when they published, and when they were told that an event was accepted."""
+    rows: list[Row] = []
+    for event in events if dice.random() < 0.8 else ():
+        at = dice.randint(0, 40)
+        if dice.random() < 0.9:
+            rows.append({"kind": "publish", "at_us": at, "event": event})
+        note = dice.choice(["accepted", "accepted stored", "accepted ordered", "refused", None])
+        rows.append({"kind": "outcome", "at_us": at + dice.choice([0, 5, 20]), "event": event, "note": note})
+    return rows
 
 
 def _event(dice: Random, i: int) -> Row:
@@ -192,8 +230,8 @@ def _lines(dice: Random, rows: list[Row]) -> bytes:
         lines.insert(dice.randint(0, len(lines)), b" \n")
     if dice.random() < 0.06:
         lines.insert(dice.randint(0, len(lines)), dice.choice(BROKEN_LINES))
-    if dice.random() < 0.3:
-        lines.insert(0, b'{"journal": 1, "promises": ["fifo"]}\n')
+    if dice.random() < 0.5:
+        lines.insert(0, dice.choice(HEADERS))
     content = b"".join(lines)
     return content[:-1] if dice.random() < 0.2 else content[:-5] if dice.random() < 0.03 else content
 

@@ -1,5 +1,6 @@
 """Three engines, one verdict: on dirty files they say, count and refuse the same, in the same words."""
 
+import gzip
 import os
 import sys
 from collections import Counter
@@ -8,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from unisono.audit import JUDGES, Report, examine, read
+from unisono.audit import JUDGES, Report, examine, memory, read
 from unisono.audit.engines import choose
 from unisono.cli.main import main
 from unisono.errors import FormatError
@@ -66,8 +67,9 @@ def test_columns_say_of_dirty_files_what_python_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_columns_say_of_ten_thousand_dirty_files_what_python_says(tmp_path: Path) -> None:
-    assert compare(range(10_000), tmp_path)["refused"] > 1000
+@pytest.mark.parametrize("first", range(0, 10_000, 1000))
+def test_columns_say_of_ten_thousand_dirty_files_what_python_says(tmp_path: Path, first: int) -> None:
+    assert compare(range(first, first + 1000), tmp_path)["refused"] > 100
 
 
 ROW = b'{"subscriber":"s","event":"a","position":1,"topic":"T","number":1}'
@@ -77,6 +79,9 @@ RARE = {
     "no JSON in a column nobody reads": ROW[:-1] + b',"color":NaN}\n',
     "a column twice": ROW[:-1] + b',"position":2}\n',
     "a byte order mark": b"\xef\xbb\xbf" + ROW + b"\n",
+    "files put together": b'{"journal":1}\n' + ROW + b'\n{"journal":1,"promises":["fifo"]}\n' + ROW + b"\n",
+    "a header that tells a kind": ROW + b'\n{"journal":1,"subscriber":"s","event":"c","position":3}\n',
+    "objects in objects": ROW[:-1] + b',"color":' + b"[" * 300 + b"]" * 300 + b"}\n" + ROW + b"\n",
     "a clock under an escaped name": ROW[:-1] + b',"cl\\u006fck":{"p":1},"publisher":"p","publisher_seq":1}\n',
     "a gap notice": b"\n".join(
         [
@@ -98,6 +103,26 @@ def test_columns_say_the_same_of_what_is_rare(tmp_path: Path, what: str) -> None
     assert by_columns(path) == by_python(path)
 
 
+def test_names_of_several_parts_are_the_same_names(tmp_path: Path) -> None:
+    """Parquet numbers names anew in each file and row group; lines of JSON have none."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    streams = {"one": ("s", "abcd"), "two": ("t", "dxcb"), "three": ("u", "bxa")}
+    for part, (subscriber, events) in streams.items():
+        told = [{"subscriber": subscriber, "event": e, "position": i} for i, e in enumerate(events)]
+        pq.write_table(pa.Table.from_pylist(told), tmp_path / part, row_group_size=2)
+    assert by_columns(tmp_path) == by_python(tmp_path)
+    (tmp_path / "zero.jsonl").write_text('{"subscriber":"v","event":"d","position":0}\n')
+    assert by_columns(tmp_path) == by_python(tmp_path)
+
+
+def test_a_further_header_is_none_of_the_rows_that_a_folder_tells_all_of(tmp_path: Path) -> None:
+    part = tmp_path / "kind=tag" / "subscriber=s" / "event=a" / "log"
+    part.parent.mkdir(parents=True)
+    part.write_text('{"position":1}\n{"journal":1}\n{"position":2}\n')
+    assert by_columns(tmp_path) == by_python(tmp_path)
+    assert len(read(tmp_path).records) == 2
+
+
 def test_what_is_small_goes_to_python_what_fits_to_columns_the_rest_to_spark(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text('{"subscriber":"s","event":"e","position":1}\n')
@@ -108,6 +133,51 @@ def test_what_is_small_goes_to_python_what_fits_to_columns_the_rest_to_spark(tmp
     assert choose(log, spark=False) == "arrow"
     pytest.importorskip("pyspark")
     assert choose(log, spark=True) == "spark"
+
+
+def test_what_is_packed_counts_as_what_it_holds(tmp_path: Path) -> None:
+    """Lines pack to a tenth or less: by the size of the file the Python judges would get ten times what they like."""
+    line = b'{"subscriber":"s","event":"e","position":1}\n'
+    log = tmp_path / "log.jsonl.gz"
+    log.write_bytes(gzip.compress(line * 100))
+    assert choose(log, spark=True) == "python"
+    log.write_bytes(gzip.compress(line * 400_000))
+    assert log.stat().st_size < 1_000_000
+    assert choose(log, spark=True) == "arrow"
+
+
+def test_every_file_of_a_folder_counts_by_its_own_form(tmp_path: Path) -> None:
+    pa, ipc, pq = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".ipc", ".parquet"))
+    (tmp_path / "a.jsonl").write_text('{"subscriber":"s","event":"e","position":1}\n')
+    found = pa.table(
+        {"subscriber": ["s"] * 40_000, "event": [f"{i}" for i in range(40_000)], "position": range(40_000)}
+    )
+    with ipc.new_file(str(tmp_path / "b.arrow"), found.schema) as writer:
+        writer.write_table(found)
+    assert (tmp_path / "b.arrow").stat().st_size > 800_000, "more than Python likes of Parquet"
+    assert choose(tmp_path, spark=True) == "python"
+    pq.write_table(found, tmp_path / "c.parquet", compression="none", use_dictionary=False)
+    assert choose(tmp_path, spark=True) == "arrow"
+
+
+def test_memory_is_what_the_container_has_left_and_the_disk_cache_is_free(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  8000 kB\nMemFree:  100 kB\nMemAvailable:  5000 kB\n")
+    assert memory.available(meminfo) == 5000 * 1024
+    assert memory.available(tmp_path / "none") is None
+    assert memory.left_in_group(tmp_path) is None
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("900\n")
+    assert memory.left_in_group(tmp_path) is None, "a group without a limit"
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.stat").write_text("active_file 7\ninactive_file 300\n")
+    assert memory.left_in_group(tmp_path) == 400
+    (tmp_path / "memory").mkdir()
+    for name, value in (("limit_in_bytes", 50), ("usage_in_bytes", 70)):
+        (tmp_path / "memory" / f"memory.{name}").write_text(f"{value}\n")
+        (tmp_path / "memory.max").unlink(missing_ok=True)
+    assert memory.left_in_group(tmp_path) == 0, "the older form; it has more than it may"
+    assert memory.memory_bytes() > 0
 
 
 @pytest.mark.parametrize("engine", ["auto", "local", "python", "arrow"])

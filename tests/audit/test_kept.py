@@ -91,13 +91,46 @@ SETTLED = {
     "a stall that lasts": [Record("stalled", subscriber="s", topic="T")],
     "leaving": [Record("unsubscribe", subscriber="s", topic="T")],
     "being down at the end": [Record("crash", who="s")],
-    "a subscription that begins later": [Record("subscribe", subscriber="s", topic="T", number=1)],
+    "leaving, and a subscription that begins later": [
+        Record("unsubscribe", subscriber="s", topic="T"),
+        Record("subscribe", subscriber="s", topic="T", number=1),
+    ],
+    "a crash, and a subscription that begins later": [
+        Record("crash", who="s"),
+        Record("restart", who="s"),
+        Record("subscribe", subscriber="s", topic="T", number=1),
+    ],
 }
 
 
 @pytest.mark.parametrize("how", SETTLED)
 def test_a_subscriber_is_told_or_was_not_there(how: str) -> None:
     assert verdict(SUBSCRIBED, PUBLISHED, NUMBERED, told("accepted ordered"), *SETTLED[how], END).holds
+
+
+@pytest.mark.parametrize("name", ["kept", "complete"])
+def test_a_subscription_that_takes_effect_again_is_owed_what_lies_between(name: str) -> None:
+    """The home of T is reborn: its numbers go on far above, and what it has forgotten has to be told as a gap."""
+    reborn = Record("subscribe", subscriber="s", topic="T", number=4_096, published_us=9)
+    journal = (SUBSCRIBED, PUBLISHED, NUMBERED, told("accepted ordered"))
+    gap = Record("gap", subscriber="s", topic="T", number=1, last_number=4_096)
+    assert not verdict(*journal, reborn, END, name=name).holds
+    assert verdict(*journal, gap, reborn, END, name=name).holds
+    early = Record("publish", event="q:1", topic="T", publisher="q", publisher_seq=1, published_us=8)
+    later = Record("timestamp", event="q:1", topic="T", number=4_097)
+    assert verdict(*journal, gap, early, reborn, later, END, name=name).holds, "it could not hear that again yet"
+
+
+@pytest.mark.parametrize("name", ["kept", "complete"])
+def test_what_a_home_forgot_before_anybody_saw_its_number_is_told_with_the_rest(name: str) -> None:
+    """It was accepted, and its number died with the home while the subscriber was about to come back."""
+    accepted = Record("outcome", event="q:1", note="accepted ordered")
+    lost = Record("publish", event="q:1", topic="T", publisher="q", publisher_seq=1, published_us=10)
+    gap = Record("gap", subscriber="s", topic="T", number=1, last_number=4_096)
+    reborn = Record("subscribe", subscriber="s", topic="T", number=4_096, published_us=9)
+    assert verdict(SUBSCRIBED, lost, accepted, gap, reborn, END, name=name).violations == 0
+    assert verdict(SUBSCRIBED, lost, accepted, reborn, END, name=name).violations == 1
+    assert verdict(SUBSCRIBED, gap, reborn, lost, accepted, END, name=name).violations == 1
 
 
 def test_a_number_that_was_voided_after_it_was_accepted_is_lost_in_silence() -> None:

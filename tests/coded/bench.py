@@ -22,9 +22,9 @@ from unisono.machine import (
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.messages import Ask, EventKey, Piece
+from unisono.protocols.coded.messages import AskPackets, EventKey, PacketPiece
 from unisono.protocols.coded.node import CodedNode
-from unisono.protocols.coded.wire import Bad, Packet, pack, publisher_id, shape, unpack
+from unisono.protocols.coded.wire import BadPacket, Packet, pack, publisher_id, shape, unpack
 
 TOPIC = Topic(7)
 PUBLISHER = Address("pub")
@@ -101,8 +101,8 @@ class Bench:
             self.node.handle(message, then)
         self.give(Restarted())
 
-    def asks(self) -> list[tuple[Address, Ask]]:
-        return [(send.to, send.message) for send in self.sent if isinstance(send.message, Ask)]
+    def asks(self) -> list[tuple[Address, AskPackets]]:
+        return [(send.to, send.message) for send in self.sent if isinstance(send.message, AskPackets)]
 
 
 def publication(
@@ -117,18 +117,20 @@ def publication(
     events = []
     for _ in range(count):
         effects = node.handle(Publish(topic, content), Micros(0))
-        events.append([e.message.data for e in effects if isinstance(e, Broadcast) and isinstance(e.message, Piece)])
+        events.append(
+            [e.message.data for e in effects if isinstance(e, Broadcast) and isinstance(e.message, PacketPiece)]
+        )
     return events
 
 
 def direct(data: bytes, topic: Topic = TOPIC) -> Heard:
     """A packet as the broker brings it."""
-    return Heard(topic, Piece(data))
+    return Heard(topic, PacketPiece(data))
 
 
 def opened(data: bytes) -> Packet:
     packet = unpack(data)
-    assert not isinstance(packet, Bad)
+    assert not isinstance(packet, BadPacket)
     return packet
 
 
@@ -159,5 +161,5 @@ def holder(config: CodedConfig = CodedConfig()) -> Bench:
     return bench
 
 
-def answer(bench: Bench, ask: Ask) -> list[bytes]:
-    return [e.message.data for e in bench.give(ask) if isinstance(e, Send) and isinstance(e.message, Piece)]
+def answer(bench: Bench, ask: AskPackets) -> list[bytes]:
+    return [e.message.data for e in bench.give(ask) if isinstance(e, Send) and isinstance(e.message, PacketPiece)]

@@ -10,7 +10,16 @@ from tests.coded.bench import PUBLISHER, TOPIC, Bench, direct, forged, key_of, o
 from unisono.machine import Heard, Joined, Publish, Subscribe
 from unisono.model.ids import Address, Topic
 from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.messages import Advert, Adverts, Ask, Hello, Members, Nothing, Piece, Seen
+from unisono.protocols.coded.messages import (
+    Advert,
+    Adverts,
+    AskPackets,
+    MemberHello,
+    Members,
+    Nothing,
+    PacketPiece,
+    Seen,
+)
 from unisono.protocols.coded.node import CodedNode
 from unisono.protocols.coded.wire import digest, pack, shape
 from unisono.structures.decoder import encode, split
@@ -44,7 +53,7 @@ def test_the_first_geometry_counts() -> None:
     packets = publication(CONTENT)[0]
     bench.give(direct(packets[0]))
     other = replace(opened(packets[1]).geometry, digest=b"?" * 16)
-    bench.give(Piece(forged(packets[1], geometry=other), PEERS[0]))
+    bench.give(PacketPiece(forged(packets[1], geometry=other), PEERS[0]))
     assert bench.node.counters == {"geometry mismatch": 1}
     for data in packets[1:]:
         bench.give(direct(data))
@@ -56,7 +65,7 @@ def test_the_publishers_own_geometry_beats_a_peers() -> None:
     packets = publication(CONTENT)[0]
     other = replace(opened(packets[0]).geometry, digest=b"?" * 16)
     for data in packets[:4]:
-        bench.give(Piece(forged(data, geometry=other), PEERS[0]))
+        bench.give(PacketPiece(forged(data, geometry=other), PEERS[0]))
     for data in packets:
         bench.give(direct(data))
     assert bench.node.counters["geometry reset"] == 1
@@ -85,7 +94,7 @@ def test_one_flipped_bit_in_one_of_n_plus_two_is_never_delivered() -> None:  # 2
         victim = dice.randrange(len(coded))
         coded[victim] = polluted(coded[victim])
         for data in coded:
-            bench.give(Piece(data, PEERS[0]))
+            bench.give(PacketPiece(data, PEERS[0]))
         assert bench.heard in ([], [content])
         for name in caught:
             caught[name] += bench.node.counters.get(name, 0) > 0
@@ -98,7 +107,7 @@ def test_an_inconsistent_packet_puts_the_peers_under_suspicion_and_keeps_the_pub
     for data in packets[:4]:
         bench.give(direct(data))
     for data in packets[4:6]:
-        bench.give(Piece(polluted(data), PEERS[0]))
+        bench.give(PacketPiece(polluted(data), PEERS[0]))
     bench.give(direct(packets[4]))  # the truth contradicts what the peer said
     assert bench.node.counters["inconsistent"] == 1
     for data in packets[4:N]:
@@ -119,9 +128,9 @@ def ask_and_answer(bench: Bench, liars: tuple[Address, ...], rounds: int = 40) -
             holder.sent.clear()
             holder.give(ask)
             for send in holder.sent:
-                if isinstance(send.message, Piece):
+                if isinstance(send.message, PacketPiece):
                     data = send.message.data
-                    bench.give(Piece(polluted(data) if to in liars else data, to))
+                    bench.give(PacketPiece(polluted(data) if to in liars else data, to))
         if bench.heard:
             return
 
@@ -137,7 +146,7 @@ def test_pollution_is_healed_and_who_was_in_every_failure_is_banned(liars: tuple
     banned = bench.node._topics[TOPIC].banned
     assert set(banned) <= set(liars)
     for liar in banned:
-        bench.give(Piece(publication(CONTENT, count=2)[1][0], liar))
+        bench.give(PacketPiece(publication(CONTENT, count=2)[1][0], liar))
         assert bench.node.counters["banned source"] > 0
 
 
@@ -204,7 +213,7 @@ def fuzz(seed: int, packets: int) -> None:
             content = dice.randbytes(dice.randrange(1, 600))
             truth[content] = None
             effects = publishers[dice.choice(list(publishers))].handle(Publish(TOPIC, content), bench.now)
-            pool = [e.message.data for e in effects if isinstance(getattr(e, "message", None), Piece)] + pool[:60]
+            pool = [e.message.data for e in effects if isinstance(getattr(e, "message", None), PacketPiece)] + pool[:60]
         data = bytearray(dice.choice(pool))
         kind = dice.randrange(10)
         if kind < 4:
@@ -220,7 +229,7 @@ def fuzz(seed: int, packets: int) -> None:
         elif kind < 8:
             bench.give(direct(message))
         else:
-            bench.give(Piece(message, dice.choice(PEERS)))
+            bench.give(PacketPiece(message, dice.choice(PEERS)))
         bench.wait(dice.randrange(20_000))
         arrivals = bench.node._arrivals
         assert len(arrivals.live) <= config.live_max
@@ -241,12 +250,12 @@ def pack_crc(body: bytes) -> bytes:
 def gossip(dice: Random) -> list[object]:
     event = replace(key_of(dice.randrange(1, 2**63)), topic=dice.choice((TOPIC, Topic(9))))
     return [
-        Ask(dice.choice(PEERS), event, dice.randrange(-1, 70000), dice.randrange(-5, 300), dice.randbytes(3)),
+        AskPackets(dice.choice(PEERS), event, dice.randrange(-1, 70000), dice.randrange(-5, 300), dice.randbytes(3)),
         Nothing(dice.choice(PEERS), event, 0),
         Adverts(dice.choice(PEERS), TOPIC, (Advert(event, dice.randrange(10**9)),) * 3),
         Members(dice.choice(PEERS), TOPIC, (Seen(Address("ghost"), 3),)),
-        Heard(TOPIC, Hello(Address("stranger"), TOPIC)),
-        Heard(Topic(9), Hello(Address("stranger"), TOPIC)),
+        Heard(TOPIC, MemberHello(Address("stranger"), TOPIC)),
+        Heard(Topic(9), MemberHello(Address("stranger"), TOPIC)),
     ]
 
 
@@ -275,7 +284,7 @@ def test_after_a_failure_only_the_publishers_own_rows_remain() -> None:
     for data in packets[:5]:
         bench.give(direct(data))
     for data in packets[5:N]:
-        bench.give(Piece(polluted(data), PEERS[0]))
+        bench.give(PacketPiece(polluted(data), PEERS[0]))
     assert bench.node.counters["polluted"] == 1
     assert bench.node._arrivals.live[key_of(1)].generations[0].decoder.rank == 5
 

@@ -11,7 +11,7 @@ from unisono.model.time import Micros
 from unisono.protocols.coded.arrivals import fragment
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.forwarder import Forwarder
-from unisono.protocols.coded.messages import EventKey, Hello, Piece
+from unisono.protocols.coded.messages import EventKey, MemberHello, PacketPiece
 from unisono.protocols.coded.redundancy import sending_order
 from unisono.protocols.coded.wire import OVERHEAD_BYTES, Packet, pack, unpack
 from unisono.sim.ens import EnsSpec
@@ -41,7 +41,7 @@ class Node:
         self.timers: dict[str, int] = {}
 
     def give(self, data: bytes, now: Micros = NOW) -> list[bytes]:
-        return self._sent(self.machine.handle(Heard(TOPIC, Piece(data)), now))
+        return self._sent(self.machine.handle(Heard(TOPIC, PacketPiece(data)), now))
 
     def quiet(self, now: Micros = LATER) -> list[bytes]:
         keys, self.timers = list(self.timers), {}
@@ -120,7 +120,7 @@ def test_nothing_is_made_of_what_is_incomplete_or_has_the_wrong_digest() -> None
 def test_what_is_no_packet_goes_on_and_leaves_no_trace() -> None:
     node = Node()
     assert node.give(b"noise") == [b"noise"]
-    hello = Hello("somebody", TOPIC, 1)
+    hello = MemberHello("somebody", TOPIC, 1)
     assert node.machine.handle(Heard(TOPIC, hello, control=True), NOW) == [Broadcast(TOPIC, hello, control=True)]
     assert isinstance(node.machine.handle("nonsense", NOW)[0], Refuse)
     assert not node.timers

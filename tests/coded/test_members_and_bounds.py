@@ -30,7 +30,7 @@ from unisono.machine import (
 )
 from unisono.model.ids import Address
 from unisono.protocols.coded.config import CodedConfig, local, planet, region
-from unisono.protocols.coded.messages import Ask, Hello, Members, Observed, Piece, Seen
+from unisono.protocols.coded.messages import AskPackets, MemberHello, Members, Observed, PacketPiece, Seen
 from unisono.protocols.coded.wire import publisher_id
 
 # -- members
@@ -39,8 +39,8 @@ from unisono.protocols.coded.wire import publisher_id
 def test_a_view_is_bounded_and_never_contains_its_owner() -> None:
     bench = Bench(CodedConfig(view_max=4))
     for i in range(50):
-        bench.give(Heard(TOPIC, Hello(Address(f"n{i}"), TOPIC)))
-    bench.give(Heard(TOPIC, Hello(bench.me, TOPIC)))
+        bench.give(Heard(TOPIC, MemberHello(Address(f"n{i}"), TOPIC)))
+    bench.give(Heard(TOPIC, MemberHello(bench.me, TOPIC)))
     bench.give(Members(PEERS[0], TOPIC, tuple(Seen(a, 1) for a in (*PEERS, bench.me))))
     view = bench.node._topics[TOPIC].view
     assert len(view) == 4
@@ -49,7 +49,7 @@ def test_a_view_is_bounded_and_never_contains_its_owner() -> None:
 
 def test_a_newcomer_is_told_about_members() -> None:
     bench = Bench(ASKING)
-    effects = bench.give(Heard(TOPIC, Hello(Address("new"), TOPIC)))
+    effects = bench.give(Heard(TOPIC, MemberHello(Address("new"), TOPIC)))
     told = [e.message for e in effects if isinstance(e, Send)]
     assert all(isinstance(m, Members) and len(m.peers) == 5 for m in told)
     newcomer = Bench(me="new")
@@ -90,14 +90,14 @@ def test_redundancy_follows_what_receivers_report() -> None:
     def extras() -> int:
         bench.broadcasts.clear()
         bench.give(Publish(TOPIC, CONTENT))
-        return sum(isinstance(b.message, Piece) for b in bench.broadcasts) - N
+        return sum(isinstance(b.message, PacketPiece) for b in bench.broadcasts) - N
 
     assert extras() == 2
     for i in range(20):
-        bench.give(Ask(Address(f"r{i}"), key_of(1), 0, 1, b"", Observed(0.2, 0.1)))
+        bench.give(AskPackets(Address(f"r{i}"), key_of(1), 0, 1, b"", Observed(0.2, 0.1)))
     assert extras() > 8
     for i in range(20):
-        bench.give(Ask(Address(f"r{i}"), key_of(1), 0, 1, b"", Observed(0.0, 0.0)))
+        bench.give(AskPackets(Address(f"r{i}"), key_of(1), 0, 1, b"", Observed(0.0, 0.0)))
     assert extras() == 2
 
 
@@ -172,9 +172,9 @@ def test_leaving_a_topic_ends_its_events_quietly() -> None:
 def test_a_question_under_way_when_the_topic_is_left_finds_nobody() -> None:
     bench = holder()
     bench.give(Unsubscribe((TOPIC,)))
-    assert [type(e) for e in bench.give(Ask(PEERS[0], key_of(1), 0, 1))] == [Refuse]
+    assert [type(e) for e in bench.give(AskPackets(PEERS[0], key_of(1), 0, 1))] == [Refuse]
     bench.give(Subscribe((TOPIC,)))
-    assert len(answer(bench, Ask(PEERS[0], key_of(1), 0, 1))) == 2
+    assert len(answer(bench, AskPackets(PEERS[0], key_of(1), 0, 1))) == 2
 
 
 def test_the_presets_are_valid_and_differ() -> None:
@@ -191,4 +191,4 @@ def test_a_publisher_announces_itself_again_and_again_but_rarely() -> None:
     bench = Bench(me=PUBLISHER, topics=())
     for _ in range(20):
         bench.give(Publish(TOPIC, b"x"))
-    assert sum(isinstance(b, Broadcast) and isinstance(b.message, Hello) for b in bench.broadcasts) == 5
+    assert sum(isinstance(b, Broadcast) and isinstance(b.message, MemberHello) for b in bench.broadcasts) == 5

@@ -34,7 +34,7 @@ from unisono.machine import (
 )
 from unisono.model.ids import Address, Topic
 from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.messages import Advert, Adverts, Ask, Nothing, Piece
+from unisono.protocols.coded.messages import Advert, Adverts, AskPackets, Nothing, PacketPiece
 
 
 def test_an_event_is_delivered_when_its_rank_is_full() -> None:
@@ -125,7 +125,7 @@ def test_a_snapshot_is_as_good_as_the_log() -> None:
     again.give(direct(second[N - 1]))
     assert again.heard == [CONTENT]
     again.give(Publish(TOPIC, b"mine too"))
-    pieces = [b.message.data for b in again.broadcasts if isinstance(b.message, Piece)]
+    pieces = [b.message.data for b in again.broadcasts if isinstance(b.message, PacketPiece)]
     assert {opened(data).sequence for data in pieces} == {2}
 
 
@@ -166,7 +166,7 @@ def test_an_event_too_large_is_refused_and_takes_no_number() -> None:
     assert [type(e.item) for e in effects if isinstance(e, Deliver)] == [Refused]
     effects = bench.give(Publish(TOPIC, bytes(100), request=5))
     assert Deliver(Accepted(5)) in effects
-    assert {opened(b.message.data).sequence for b in bench.broadcasts if isinstance(b.message, Piece)} == {1}
+    assert {opened(b.message.data).sequence for b in bench.broadcasts if isinstance(b.message, PacketPiece)} == {1}
 
 
 def test_a_subscribed_publisher_hears_itself_once() -> None:
@@ -267,14 +267,14 @@ def test_a_long_silence_is_one_gap_not_a_thousand_questions() -> None:
 
 @pytest.mark.parametrize("need", [1, 3, N])
 def test_an_answer_has_what_is_needed_and_one_more(need: int) -> None:  # J5
-    assert len(answer(holder(), Ask(PEERS[0], key_of(1), 0, need))) == need + 1
+    assert len(answer(holder(), AskPackets(PEERS[0], key_of(1), 0, need))) == need + 1
 
 
 def test_a_peer_gets_no_more_than_its_share_in_a_tau() -> None:  # J5
     bench = holder()
-    ask = Ask(PEERS[0], key_of(1), 0, N)
+    ask = AskPackets(PEERS[0], key_of(1), 0, N)
     assert [len(answer(bench, ask)) for _ in range(3)] == [N + 1, 3, 0]
-    assert len(answer(bench, Ask(PEERS[1], key_of(1), 0, N))) == N + 1
+    assert len(answer(bench, AskPackets(PEERS[1], key_of(1), 0, N))) == N + 1
     bench.wait(bench.config.ask_every_us)
     assert len(answer(bench, ask)) == N + 1
 
@@ -286,8 +286,8 @@ def test_an_incomplete_node_serves_what_it_has() -> None:
         giver.give(direct(data))
     for data in packets[5:N]:
         taker.give(direct(data))
-    for data in answer(giver, Ask(Address("taker"), key_of(1), 0, 5)):
-        taker.give(Piece(data, giver.me))
+    for data in answer(giver, AskPackets(Address("taker"), key_of(1), 0, 5)):
+        taker.give(PacketPiece(data, giver.me))
     assert taker.heard == [CONTENT]
 
 
@@ -299,7 +299,7 @@ def test_a_holder_of_plain_rows_sends_just_the_missing_ones() -> None:
     plain = [p for p in pieces if p.coefficients.count(0) == N - 1]
     assert len(plain) == 3
     for data in answer(holder(), ask)[:3]:
-        bench.give(Piece(data, PEERS[0]))
+        bench.give(PacketPiece(data, PEERS[0]))
     assert bench.heard == [CONTENT]
 
 
@@ -316,23 +316,23 @@ def test_an_incomplete_peer_without_news_says_nothing() -> None:
     assert ask.need == 1
     assert [type(e.message) for e in same.give(ask) if isinstance(e, Send)] == [Nothing]
     for data in answer(more, ask):
-        asker.give(Piece(data, more.me))
+        asker.give(PacketPiece(data, more.me))
     assert asker.heard == [CONTENT]
 
 
 def test_who_knows_nothing_says_so() -> None:
     bench = Bench()
-    [send] = [e for e in bench.give(Ask(PEERS[0], key_of(9), 0, 3)) if isinstance(e, Send)]
+    [send] = [e for e in bench.give(AskPackets(PEERS[0], key_of(9), 0, 3)) if isinstance(e, Send)]
     assert send == Send(PEERS[0], Nothing(bench.me, key_of(9), 0))
 
 
 @pytest.mark.parametrize("need", [0, -1, 256])
 def test_an_impossible_need_is_refused(need: int) -> None:
-    assert [type(e) for e in holder().give(Ask(PEERS[0], key_of(1), 0, need))] == [Refuse]
+    assert [type(e) for e in holder().give(AskPackets(PEERS[0], key_of(1), 0, need))] == [Refuse]
 
 
 def test_a_question_about_a_foreign_topic_is_refused() -> None:
-    effects = holder().give(Ask(PEERS[0], key_of(1, topic=Topic(99)), 0, 1))
+    effects = holder().give(AskPackets(PEERS[0], key_of(1, topic=Topic(99)), 0, 1))
     assert [type(e) for e in effects] == [Refuse]
 
 
@@ -346,9 +346,9 @@ def test_an_event_is_advertised_fan_in_times_and_served_longer() -> None:  # T7,
     assert [[e.event for e in a.entries] for a in adverts] == [[key_of(1)]] * 2
     bench.wait(bench.config.keep_us - 2 * bench.config.advert_every_us - 1)
     assert len([s for s in bench.sent if isinstance(s.message, Adverts)]) == 2
-    assert len(answer(bench, Ask(PEERS[0], key_of(1), 0, 2))) == 3
+    assert len(answer(bench, AskPackets(PEERS[0], key_of(1), 0, 2))) == 3
     bench.wait(2)
-    assert answer(bench, Ask(PEERS[1], key_of(1), 0, 2)) == []
+    assert answer(bench, AskPackets(PEERS[1], key_of(1), 0, 2)) == []
 
 
 def test_rows_must_be_kept_longer_than_they_are_advertised() -> None:  # T8

@@ -5,7 +5,7 @@ import pytest
 from unisono.audit import judge
 from unisono.machine import Broadcast
 from unisono.model.journal import Journal
-from unisono.protocols.coded.messages import Piece
+from unisono.protocols.coded.messages import PacketPiece
 from unisono.sim.scenario import Scenario, load, play, stage, with_options
 from unisono.sim.world import World
 from unisono.structures import field
@@ -94,7 +94,7 @@ def test_the_publisher_learns_how_much_redundancy_its_receivers_need() -> None:
         sent: dict[int, int] = {}
 
         def count(effect: object, world: World = world, sent: dict[int, int] = sent) -> None:
-            if isinstance(effect, Broadcast) and isinstance(effect.message, Piece):
+            if isinstance(effect, Broadcast) and isinstance(effect.message, PacketPiece):
                 sent[world.now] = sent.get(world.now, 0) + 1
 
         world.host("p0").on_effect = count

@@ -14,7 +14,7 @@ from unisono.model.journal import Header, Journal
 from unisono.model.time import Micros
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.envelope import Enveloped
-from unisono.protocols.coded.messages import Piece
+from unisono.protocols.coded.messages import PacketPiece
 from unisono.protocols.coded.node import CodedNode
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, Numbered
 from unisono.protocols.sequencer.client import OrderingClient
@@ -148,7 +148,7 @@ def sequenced(
         ens=EnsSpec(latency=Uniform(Span(1_000), Span(20_000)), fifo=False, loss=loss),
     )
     homes = {world.topic("t"): Address("home"), world.topic("u"): Address("home")}
-    config = SequencerConfig(payload_wait_us=Micros(60_000_000))
+    config = SequencerConfig(payload_wait_us=Micros(60_000_000), resend_us=Micros(100_000))
 
     def home(name: str) -> Machine:
         return stack(name, TopicManager(Address(name), None, (), tuple(homes), {}, config))
@@ -192,7 +192,7 @@ def test_a_stack_of_two_durable_blocks_delivers_nothing_twice_across_crashes(see
         into = heard[name] = []
 
         def keep(item: object, into: list[bytes] = into) -> None:
-            if isinstance(item, Heard) and isinstance(item.message, Piece):
+            if isinstance(item, Heard) and isinstance(item.message, PacketPiece):
                 into.append(item.message.data)
             elif isinstance(item, Heard):
                 into.append(item.message)
@@ -201,7 +201,7 @@ def test_a_stack_of_two_durable_blocks_delivers_nothing_twice_across_crashes(see
         host.tell(Subscribe((world.topic("t"),)))
     contents = [f"{name}{i}".encode() * 900 for i in range(20) for name in ("a", "b")]
     for i, content in enumerate(contents):
-        message = Piece(content) if coded_first else content
+        message = PacketPiece(content) if coded_first else content
         host = world.host("ab"[i % 2])
         world.at(1_000_000 + 25_000 * i, host.tell, Publish(world.topic("t"), message))
     schedule_faults(world, (Crash(at=Span(1_100_000), within=Span(900_000), times=9, down=Span(100_000)),))

@@ -13,9 +13,18 @@ from unisono.errors import MisuseError, TransportError
 from unisono.model.ids import Address, Topic
 from unisono.protocols.coded.channel import Channel
 from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.messages import Ask, EventKey, Hello, Members, Seen
+from unisono.protocols.coded.messages import AskPackets, EventKey, MemberHello, Members, Seen
 from unisono.protocols.coded.wire import publisher_id
-from unisono.runtime.udp import CHALLENGE, CONTROL, COOKIE_BYTES, NO_COOKIE, Joining, UdpConfig, UdpNode, endpoint_of
+from unisono.runtime.brokers.udp.node import (
+    CHALLENGE,
+    CONTROL,
+    COOKIE_BYTES,
+    NO_COOKIE,
+    JoinTopic,
+    UdpConfig,
+    UdpNode,
+    endpoint_of,
+)
 
 TOPIC = Topic(1)
 QUICK = CodedConfig(
@@ -123,7 +132,7 @@ async def holder() -> UdpNode:
 
 
 def question(me: Address, node: UdpNode) -> bytes:
-    return msgspec.msgpack.encode(Ask(me, EventKey(TOPIC, publisher_id(node.address), 1), 0, 10))
+    return msgspec.msgpack.encode(AskPackets(me, EventKey(TOPIC, publisher_id(node.address), 1), 0, 10))
 
 
 def test_a_question_without_a_cookie_gets_a_challenge_no_longer_than_three_times_itself() -> None:
@@ -171,7 +180,7 @@ def test_a_spoofed_join_makes_nobody_a_target() -> None:
     async def body() -> None:
         node = await holder()
         stranger = Stranger(node.address)
-        stranger.send(CONTROL + NO_COOKIE + msgspec.msgpack.encode(Joining(TOPIC)))
+        stranger.send(CONTROL + NO_COOKIE + msgspec.msgpack.encode(JoinTopic(TOPIC)))
         await stranger.listen(node, 1)
         node.publish(TOPIC, bytes(50_000))
         await stranger.listen(node, 1)
@@ -192,7 +201,7 @@ def test_cookies_that_have_expired_are_replaced_on_the_way() -> None:
             a.publish(TOPIC, b"one")
             assert await b.heard.get() == (TOPIC, b"one")
             while a.counters["without a cookie"] < before + 2:
-                b._control(Hello(b.address, TOPIC), endpoint_of(a.address))
+                b._control(MemberHello(b.address, TOPIC), endpoint_of(a.address))
                 await asyncio.sleep(0.03)
             while b.address not in a.machine._topics[TOPIC].view:
                 await asyncio.sleep(0.005)

@@ -14,7 +14,7 @@ from unisono.protocols.coded.wire import (
     OVERHEAD_BYTES,
     PACKET_BYTES,
     SEQUENCE_MAX,
-    Bad,
+    BadPacket,
     Geometry,
     Packet,
     digest,
@@ -63,20 +63,20 @@ def test_packets_survive_the_wire(packet: Packet, key: bytes) -> None:
 
 
 BAD = {
-    "empty": (b"", Bad.SHORT),
-    "magic": (with_bytes(pack(PLAIN), 0, b"\0"), Bad.MAGIC),
-    "version": (with_bytes(pack(PLAIN), 2, b"\x09"), Bad.VERSION),
-    "kind": (with_bytes(pack(PLAIN), 3, b"\x02"), Bad.KIND),
-    "no rows": (with_bytes(pack(PLAIN), 26, b"\0"), Bad.GEOMETRY),
-    "no row bytes": (with_bytes(pack(PLAIN), 27, b"\0\0"), Bad.GEOMETRY),
-    "rows too long": (with_bytes(pack(PLAIN), 27, b"\xff\xff"), Bad.GEOMETRY),
-    "length too small": (with_bytes(pack(PLAIN), 29, (15 * 1403).to_bytes(4, "big")), Bad.GEOMETRY),
-    "length too large": (with_bytes(pack(PLAIN), 29, (16 * 1403 + 1).to_bytes(4, "big")), Bad.GEOMETRY),
-    "cut": (pack(PLAIN)[:-1], Bad.LENGTH),
-    "padded": (pack(PLAIN) + b"x", Bad.LENGTH),
-    "index": (with_bytes(pack(PLAIN), 49, b"\x10"), Bad.INDEX),
-    "zero vector": (with_bytes(pack(CODED), 49, bytes(16)), Bad.ZERO),
-    "flipped bit": (pack(PLAIN)[:200] + b"q" + pack(PLAIN)[201:], Bad.CHECK),
+    "empty": (b"", BadPacket.SHORT),
+    "magic": (with_bytes(pack(PLAIN), 0, b"\0"), BadPacket.MAGIC),
+    "version": (with_bytes(pack(PLAIN), 2, b"\x09"), BadPacket.VERSION),
+    "kind": (with_bytes(pack(PLAIN), 3, b"\x02"), BadPacket.KIND),
+    "no rows": (with_bytes(pack(PLAIN), 26, b"\0"), BadPacket.GEOMETRY),
+    "no row bytes": (with_bytes(pack(PLAIN), 27, b"\0\0"), BadPacket.GEOMETRY),
+    "rows too long": (with_bytes(pack(PLAIN), 27, b"\xff\xff"), BadPacket.GEOMETRY),
+    "length too small": (with_bytes(pack(PLAIN), 29, (15 * 1403).to_bytes(4, "big")), BadPacket.GEOMETRY),
+    "length too large": (with_bytes(pack(PLAIN), 29, (16 * 1403 + 1).to_bytes(4, "big")), BadPacket.GEOMETRY),
+    "cut": (pack(PLAIN)[:-1], BadPacket.LENGTH),
+    "padded": (pack(PLAIN) + b"x", BadPacket.LENGTH),
+    "index": (with_bytes(pack(PLAIN), 49, b"\x10"), BadPacket.INDEX),
+    "zero vector": (with_bytes(pack(CODED), 49, bytes(16)), BadPacket.ZERO),
+    "flipped bit": (pack(PLAIN)[:200] + b"q" + pack(PLAIN)[201:], BadPacket.CHECK),
 }
 
 
@@ -87,8 +87,8 @@ def test_malformed_packets_are_named(name: str) -> None:
 
 
 def test_a_stranger_without_the_key_is_turned_away() -> None:
-    assert unpack(pack(PLAIN), b"secret") is Bad.CHECK
-    assert unpack(pack(PLAIN, b"other"), b"secret") is Bad.CHECK
+    assert unpack(pack(PLAIN), b"secret") is BadPacket.CHECK
+    assert unpack(pack(PLAIN, b"other"), b"secret") is BadPacket.CHECK
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -99,12 +99,12 @@ def test_every_single_flipped_bit_is_noticed(seed: int) -> None:
             bit = dice.randrange(8 * len(data))
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
-            assert isinstance(unpack(bytes(flipped)), Bad)
+            assert isinstance(unpack(bytes(flipped)), BadPacket)
 
 
 @given(st.binary(max_size=200))
 def test_noise_is_never_a_packet(noise: bytes) -> None:
-    assert isinstance(unpack(noise), Bad)
+    assert isinstance(unpack(noise), BadPacket)
 
 
 def test_the_digest_says_whose_content_it_is() -> None:
@@ -127,4 +127,4 @@ def test_a_sequence_outside_the_range_is_turned_away() -> None:
         for sequence in (SEQUENCE_MAX, SEQUENCE_MAX + 1, 2**64 - 1)
     ]
     assert [isinstance(kind, Packet) for kind in kinds] == [True, False, False]
-    assert kinds[1:] == [Bad.SEQUENCE, Bad.SEQUENCE]
+    assert kinds[1:] == [BadPacket.SEQUENCE, BadPacket.SEQUENCE]

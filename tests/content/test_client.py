@@ -10,11 +10,12 @@ from tests.runtime.test_cluster import free_ports, running
 from tests.runtime.test_session import take
 from unisono.audit import judge, read
 from unisono.errors import MisuseError, PlanError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, TopicSpec
+from unisono.model.deployment import Deployment
 from unisono.model.grid import Axis
 from unisono.model.journal import Header, Journal
 from unisono.model.predicate import parse
-from unisono.runtime.nats_server import NatsServer
+from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
+from unisono.runtime.tools.nats_server import NatsServer
 
 GRID = (Axis("sym", values=("IBM", "SAP")), Axis("px", cuts=(50, 100)))
 TOPICS = (TopicSpec("trades", grid=GRID), TopicSpec("quotes"))

@@ -6,9 +6,10 @@ import pytest
 
 from tests.matching.worlds import NUMBERS, STRINGS, expression, random_event
 from unisono.errors import FormatError, MisuseError
-from unisono.model.deployment import Deployment, TopicSpec, dump_deployment, parse_deployment
+from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
 from unisono.model.grid import Axis, Grid, cell_name
 from unisono.model.predicate import parse
+from unisono.model.settings import TopicSpec
 
 
 def random_grid(dice: random.Random) -> Grid:

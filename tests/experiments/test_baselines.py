@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 
 from unisono.audit import judge
-from unisono.experiments.baselines.chain import ChainClient, ChainSite, Ticket, Ticketed, Visit
-from unisono.experiments.baselines.clock_merge import Beat, ClockPublisher, ClockSubscriber, Stamped
+from unisono.experiments.baselines.chain import ChainClient, ChainSite, ChainTicket, ChainTicketed, Visit
+from unisono.experiments.baselines.clock_merge import MergeBeat, MergePublisher, MergeStamped, MergeSubscriber
 from unisono.experiments.baselines.topic_order import Number, TopicOrderClient
 from unisono.experiments.sequencer_schemes import SCHEMES, play
 from unisono.experiments.sequencer_sites import Habits, draw_crowd, find_sites
@@ -79,8 +79,8 @@ def test_requests_that_skip_managers_make_events_wait_in_a_circle() -> None:
     listener = ChainClient(Address("s"), homes)
     listener.handle(Subscribe((t0, t2, t3)), START)
     for topic, ticket in zip((t3, t2, t0), tickets):
-        assert isinstance(ticket, Ticket)
-        assert listener.handle(Heard(topic, Ticketed(ticket.entries, event(ticket.request))), START) == []
+        assert isinstance(ticket, ChainTicket)
+        assert listener.handle(Heard(topic, ChainTicketed(ticket.entries, event(ticket.request))), START) == []
 
 
 def test_numbers_decide_within_a_topic() -> None:
@@ -98,19 +98,19 @@ def delivered(effects: list[object]) -> list[int]:
 
 
 def test_a_clock_merge_waits_for_every_publisher() -> None:
-    listener = ClockSubscriber((Address("p"), Address("q")), Topic(9))
+    listener = MergeSubscriber((Address("p"), Address("q")), Topic(9))
     heard = [
-        listener.handle(Heard(Topic(1), Stamped(Address("p"), 5, event(1))), START),
-        listener.handle(Heard(Topic(9), Beat(Address("q"), 4)), START),
-        listener.handle(Heard(Topic(2), Stamped(Address("q"), 5, event(2))), START),
-        listener.handle(Heard(Topic(9), Beat(Address("q"), 6)), START),
-        listener.handle(Heard(Topic(9), Beat(Address("p"), 6)), START),
+        listener.handle(Heard(Topic(1), MergeStamped(Address("p"), 5, event(1))), START),
+        listener.handle(Heard(Topic(9), MergeBeat(Address("q"), 4)), START),
+        listener.handle(Heard(Topic(2), MergeStamped(Address("q"), 5, event(2))), START),
+        listener.handle(Heard(Topic(9), MergeBeat(Address("q"), 6)), START),
+        listener.handle(Heard(Topic(9), MergeBeat(Address("p"), 6)), START),
     ]
     assert [delivered([*effects]) for effects in heard] == [[], [], [1, 2], [], []]
 
 
 def test_no_stamp_is_used_twice_and_none_comes_after_its_beat() -> None:
-    publisher = ClockPublisher(Address("p"), Topic(9), every_us=10, until=100)
+    publisher = MergePublisher(Address("p"), Topic(9), every_us=10, until=100)
     stamps = [
         effect.message.at
         for message in (Fired("beat"), Publish(Topic(1), event(1)), Publish(Topic(1), event(2)), Fired("beat"))

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-from unisono.experiments.baselines.ticket import LEASE_US, Granted, Published, TicketClient, Ticketed, TicketNode
+from unisono.experiments.baselines.ticket import LEASE_US, Published, TicketClient, Ticketed, TicketGranted, TicketNode
 from unisono.machine import Accepted, Broadcast, Deliver, Effect, Fired, Heard, Publish, Send, SetTimer, Subscribe
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
@@ -78,7 +78,7 @@ class World:
 def test_a_voided_event_is_published_after_younger_ones_of_its_publisher() -> None:
     world = World()
     world.publish(X, 1)
-    late = world.wait(LEASE_US // 2 + 1, ("p", Granted))
+    late = world.wait(LEASE_US // 2 + 1, ("p", TicketGranted))
     world.publish(X, 2)
     world.run()
     world.letters.extend(late)
@@ -91,7 +91,7 @@ def test_with_causal_order_it_comes_after_what_was_published_because_of_it() -> 
     world = World(causal=True)
     world.publish(X, 1)
     world.publish(T, 2)  # waits until the first is granted, and it is: too late
-    late = world.wait(LEASE_US // 2 + 1, ("p", Granted))
+    late = world.wait(LEASE_US // 2 + 1, ("p", TicketGranted))
     world.letters.extend(late)
     world.wait(3 * LEASE_US)
     assert [event for event, _ in world.heard["s"]] == ["p:2", "p:1"]
@@ -112,7 +112,7 @@ def test_a_number_that_was_published_and_accepted_is_voided_and_lost_in_silence(
 def test_a_grant_that_was_lost_is_answered_never_when_its_lease_is_over() -> None:
     world = World()
     world.publish(X, 1)
-    world.wait(LEASE_US + 1, ("p", Granted))  # all of them are lost
+    world.wait(LEASE_US + 1, ("p", TicketGranted))  # all of them are lost
     world.wait(100 * LEASE_US)
     assert world.accepted == []
     assert ("p", "create") in world.timers, "it asks for ever"

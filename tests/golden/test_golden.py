@@ -10,7 +10,7 @@ import msgspec
 import pyarrow.compute as pc
 import pytest
 
-from unisono.archive.manifest import Mark
+from unisono.archive.manifest import ArchiveMark
 from unisono.archive.messages import Head, Index, decode_index, decode_rows, parse_head
 from unisono.archive.reader import Archive, check
 from unisono.archive.schema import ArchivedEvent, brought_up, to_events
@@ -19,10 +19,13 @@ from unisono.audit import read
 from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import load_deployment
 from unisono.model.time import Micros
-from unisono.runtime.groups import View, parse_view
-from unisono.runtime.position import decode_position
-from unisono.runtime.replicated import Part, check_part
-from unisono.runtime.wal import Log, Logged
+from unisono.protocols.groups.coordinator import Share, SharesView
+from unisono.protocols.groups.messages import SHARES
+from unisono.runtime.archiving.groups import parse_view
+from unisono.runtime.client.subscription.position import decode_position
+from unisono.runtime.driver.log import FileLog
+from unisono.runtime.driver.replicated import RecordPart, check_part
+from unisono.turns import Logged
 
 HERE = Path(__file__).parent
 HEADERS = {"Unisono-First": "1", "Unisono-Count": "2", "Unisono-Owner": "me", "Unisono-Part": "1/1"}
@@ -40,7 +43,7 @@ def test_a_journal_of_version_1_is_read() -> None:
 
 
 def test_a_log_of_version_1_is_recovered(tmp_path: Path) -> None:
-    log = Log(copied("log-1", tmp_path), "toy 1", str)
+    log = FileLog(copied("log-1", tmp_path), "toy 1", str)
     snapshot, inputs = log.recover()
     assert snapshot == (7, {"n": 1})
     assert list(inputs) == [Logged(8, "b"), Logged(9, "c")]  # type: ignore[arg-type]
@@ -110,12 +113,16 @@ def test_a_position_of_version_1_is_read() -> None:
     assert decode_position((HERE / "position-1.txt").read_text()) == {"quotes": 7, "trades": 12}
 
 
-def test_a_group_of_version_1_is_read() -> None:
-    assert parse_view((HERE / "group-1.json").read_bytes(), "here") == View(1, 3, "c1/2", "abc")
+def test_groups_of_versions_1_and_2_are_read() -> None:
+    done = {"quotes": 7, "trades": 12}
+    assert parse_view((HERE / "group-1.json").read_bytes(), "here") == SharesView(3, [Share("c1/2", 3, done)])
+    view = parse_view((HERE / "group-2.json").read_bytes(), "here")
+    assert (view.epoch, len(view.shares)) == (5, SHARES)
+    assert [view.shares[0], view.shares[40]] == [Share("c1/2", 3, done), Share("c9/1", 5, None)]
 
 
 def test_a_message_of_a_replicated_log_of_version_1_is_read() -> None:
-    part = msgspec.msgpack.decode((HERE / "stream-1.msgpack").read_bytes(), type=Part)
+    part = msgspec.msgpack.decode((HERE / "stream-1.msgpack").read_bytes(), type=RecordPart)
     check_part("here", part, "toy 1")
     assert (part.kind, part.parts, msgspec.msgpack.decode(part.body)) == ("inputs", 1, [[1, "a"]])
 
@@ -124,7 +131,7 @@ def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="version 99"):
         read(HERE / "journal-99.jsonl")
     with pytest.raises(FormatError, match="log version 99 is unknown"):
-        list(Log(copied("log-99", tmp_path), "toy 1", str).recover()[1])
+        list(FileLog(copied("log-99", tmp_path), "toy 1", str).recover()[1])
     with pytest.raises(FormatError, match="version 99 is unknown"):
         Archive(HERE / "manifest-99").manifest()
     with pytest.raises(FormatError, match="version 99 is unknown"):
@@ -139,7 +146,7 @@ def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
         decode_position((HERE / "position-99.txt").read_text())
     with pytest.raises(FormatError, match="group version 99 is unknown"):
         parse_view((HERE / "group-99.json").read_bytes(), "here")
-    part = msgspec.msgpack.decode((HERE / "stream-99.msgpack").read_bytes(), type=Part)
+    part = msgspec.msgpack.decode((HERE / "stream-99.msgpack").read_bytes(), type=RecordPart)
     with pytest.raises(FormatError, match="log version 99 is unknown"):
         check_part("here", part, "toy 1")
 
@@ -147,7 +154,7 @@ def test_unknown_versions_are_refused_and_named(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_offsets_of_versions_1_and_2_are_read_and_others_are_refused() -> None:
     mark_of = pytest.importorskip("unisono.spark.source").mark_of
-    assert mark_of(msgspec.json.decode((HERE / "offset-1.json").read_bytes())) == Mark(1234)
-    assert mark_of(msgspec.json.decode((HERE / "offset-2.json").read_bytes())) == Mark(1234, "0af1", "77")
+    assert mark_of(msgspec.json.decode((HERE / "offset-1.json").read_bytes())) == ArchiveMark(1234)
+    assert mark_of(msgspec.json.decode((HERE / "offset-2.json").read_bytes())) == ArchiveMark(1234, "0af1", "77")
     with pytest.raises(MisuseError, match="unknown version"):
         mark_of(msgspec.json.decode((HERE / "offset-99.json").read_bytes()))

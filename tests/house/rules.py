@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "protocols"
 TABLE = PAGES / "rules.md"
 _ROW = re.compile(r"^\| \*\*([A-Z0-9-]+)\*\* \| (.+) \| (.+) \| `([^`]+)` \|$", re.M)
-_CITED = re.compile(r"_([cdetvw]\d{1,2})(?=[a-z]?_)")
+_CITED = re.compile(r"_([cdehkptvw]\d{1,2})(?=[a-z]?_)")
 
 
 class Rule(NamedTuple):
@@ -73,13 +73,9 @@ def citations() -> dict[str, tuple[str, ...]]:
 
 def mutants_of(tests: list[str]) -> list[str]:
     """Mutants that one of these tests has to kill."""
+    wanted = {*tests, *(test.partition("::")[0] for test in tests)}
     return [
-        name
-        for name, mutant in mutants().items()
-        if any(
-            wanted.partition("[")[0] in tests or wanted in {t.partition("::")[0] for t in tests}
-            for wanted in mutant.tests
-        )
+        name for name, mutant in mutants().items() if any(test.partition("[")[0] in wanted for test in mutant.tests)
     ]
 
 

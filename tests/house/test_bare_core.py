@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -19,10 +21,12 @@ DOORS = {
     "unisono.audit.columns": "pyarrow",
     "unisono.audit.columnar": "numpy pyarrow scipy",
     "unisono.experiments.picture": "matplotlib",
-    **{f"unisono.runtime.{name}": "pyarrow" for name in ("archivist", "shelf", "streamed")},
-    "unisono.runtime.ens.nats": "nats",
+    **{f"unisono.runtime.archiving.{name}": "pyarrow" for name in ("archivist", "store", "streamed")},
+    "unisono.runtime.brokers.nats.adapter": "nats",
+    "unisono.runtime.links.srv": "dns",
     **{f"unisono.structures.matching.{name}": "numpy pyroaring" for name in ("kernels", "packed", "pairs", "roaring")},
-    "unisono.spark": "pyspark pyarrow pandas numpy",
+    **{f"unisono.{name}": "psycopg" for name in ("cli.outbox", "outbox", "postgres", "replicas.postgres")},
+    "unisono.spark": "pyspark pyarrow pandas numpy deltalake",
 }
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil, unisono
@@ -64,7 +68,12 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     locks = [f"--requirement={ROOT}/requirements/{name}.txt" for name in ("build", "core")]
     subprocess.run([*pip, "--require-hashes", *locks], check=True)
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", str(place)], check=True, cwd=place)
+    # As `make dist` does; the wheel is what people install.
+    build = re.search(r"^BUILD := (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert build is not None
+    subprocess.run([python, "-c", build[1]], check=True, cwd=place, capture_output=True)
+    (wheel,) = (place / "dist").glob("unisono-*-py3-none-any.whl")
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
     return python.parent
 
 
@@ -91,13 +100,28 @@ def test_the_command_line_answers(bare: Path) -> None:
     assert "simulate" in done.stdout
 
 
+def test_the_readme_program_runs_from_the_wheel(bare: Path) -> None:
+    program = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert program is not None
+    done = alone([str(bare / "python"), "-c", program[1]])
+    assert (done.returncode, [line.split()[0] for line in done.stdout.splitlines()]) == (0, ["trades", "quotes"])
+
+
+def test_the_source_archive_has_everything_that_the_wheel_is_made_of(bare: Path) -> None:
+    (archive,) = (bare.parent.parent / "dist").glob("unisono-*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    wanted = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py")}
+    assert sorted((wanted | {"pyproject.toml", "README.md", "LICENSE"}) - names) == []
+
+
 def test_doctor_finds_the_extras_missing_and_nothing_broken(bare: Path, tmp_path: Path) -> None:
     done = alone([str(bare / "unisono"), "doctor", "--json", "--dir", str(tmp_path)])
     report = json.loads(done.stdout)
     states = {(finding["part"], finding["name"]): finding["state"] for finding in report["findings"]}
     assert states["core", "msgspec"] == states["core", "python"] == states["network", "loopback"] == "ok"
     assert states["disk", str(tmp_path)] == "ok"
-    assert states["arrow", "pyarrow"] == states["spark", "pyspark"] == states["mqtt", "aiomqtt"] == "missing"
+    assert states["arrow", "pyarrow"] == states["spark", "pyspark"] == states["dns", "dnspython"] == "missing"
     assert (report["broken"], done.returncode) == (0, 0)
 
 

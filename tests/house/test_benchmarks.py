@@ -14,9 +14,13 @@ from unisono.errors import FormatError
 HOME = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
     "ens_raw": ["--scale", "0.01", "--rounds", "1"],
-    "hostile": ["--seconds", "0.3", "--cases", "patterns"],
+    "hostile": ["--seconds", "0.3", "--rounds", "1", "--cases", "patterns"],
     "node_memory": ["--marks", "2000", "4000"],
     "order": ["--scale", "0.02", "--rounds", "1", "--sites", "1", "--cases", "nats core"],
+    "placing": [],
+    "publish": ["--events", "64", "--rounds", "1"],
+    "regions": ["--steady", "20", "--events", "200", "--cases", "entourages"],
+    "causal": ["--events", "60", "--singles", "4", "--rounds", "1"],
 }
 """Benchmarks with processes of ours in them, and how they are over in seconds."""
 BENCHMARK = '"""A toy."""\n\ndef run():\n    return [{"case": "a", "rate": 10}, {"case": "b", "rate": 20}]\n'

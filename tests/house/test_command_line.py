@@ -1,15 +1,20 @@
 """The frame of the command line: quick help, one line for what cannot run, exit 0/1/2."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from unisono.cli.doctor import disk, reach
 from unisono.cli.main import COMMANDS, EXTRA_OF_MODULE, application
+from unisono.errors import MisuseError, TransportError
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +43,55 @@ def test_every_listed_command_is_there(command: str) -> None:
     assert f"Usage: unisono {command}" in result.output
 
 
+def leaves() -> list[tuple[str, ...]]:
+    """Every command that does something itself."""
+    found: list[tuple[str, ...]] = []
+    for command in COMMANDS:
+        app = getattr(import_module(f"unisono.cli.{command.module}"), command.name)
+        if not isinstance(app, typer.Typer):
+            found.append((command.name,))
+            continue
+        each = app.registered_commands
+        found += [(command.name, info.name or getattr(info.callback, "__name__", "")) for info in each]
+    return found
+
+
+@pytest.mark.parametrize("words", [words for words in leaves() if words != ("experiment", "run")])
+def test_help_has_an_example_that_can_be_copied(words: tuple[str, ...]) -> None:
+    """On one line, whatever the width; and its options are options."""
+    shown = CliRunner().invoke(application(words[0]), [*words, "--help"], prog_name="unisono", terminal_width=80).output
+    examples = re.findall(r"^  Example: unisono (.+)$", shown, re.M)
+    assert examples, shown
+    for example in examples:
+        typed = shlex.split(example)
+        assert typed[: len(words)] == list(words)
+        assert [word for word in typed if word.startswith("--") and word not in shown] == []
+
+
+def test_what_can_be_nowhere_is_told_before_anything_is_waited_for() -> None:
+    nowhere = "unisono://127.0.0.1:1"
+    for words, problem in (
+        (("sub", nowhere, "trades", "--deadline", "5"), "deadline"),
+        (("sub", nowhere, "trades", "--where", "px >"), "expected a number"),
+        (("sub", nowhere, "trades", "--start", "yesterday"), "position"),
+        (("sub", nowhere, "tra des"), "is not a word"),
+        (("sub", nowhere, "trades", "--name", "me"), "--state"),
+        (("sub", nowhere, "trades", "--share", "key"), "group="),
+        (("pub", nowhere, "tra des", "1"), "is not a word"),
+    ):
+        result = CliRunner().invoke(application(words[0]), list(words), prog_name="unisono")
+        assert isinstance(result.exception, MisuseError), words
+        assert problem in str(result.exception)
+
+
+def test_who_waits_for_a_node_is_told_for_what(caplog: pytest.LogCaptureFixture) -> None:
+    words = ["sub", "unisono://127.0.0.1:1", "trades", "--timeout", "4"]
+    result = CliRunner().invoke(application("sub"), words, prog_name="unisono")
+    assert isinstance(result.exception, TransportError)
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith("127.0.0.1:1: Connection refused; asking again for")
+
+
 def test_version_is_the_installed_one() -> None:
     done = unisono("--version")
     assert done.stdout.startswith("unisono 0.")
@@ -54,10 +108,21 @@ def test_an_error_is_one_line_and_exit_2() -> None:
 def test_a_missing_extra_is_named() -> None:
     done = unisono("doctor", "--json", before="sys.modules['msgspec.json'] = sys.modules['msgspec'] = None")
     assert "Traceback" in done.stderr, "the core's own dependencies have no extra to name"
-    blocked = "import types; m = types.ModuleType('unisono.cli.doctor'); sys.modules['redis'] = None\n"
-    blocked += "class Finder:\n  def find_spec(self, name, *_):\n    if name == 'unisono.cli.doctor': import redis\n"
+    blocked = "import types; m = types.ModuleType('unisono.cli.doctor'); sys.modules['dns'] = None\n"
+    blocked += "class Finder:\n  def find_spec(self, name, *_):\n    if name == 'unisono.cli.doctor': import dns\n"
     done = unisono("doctor", before=blocked + "sys.meta_path.insert(0, Finder())")
-    assert done.stderr == "unisono: redis is not installed; it comes with: pip install 'unisono[redis]'\n"
+    assert done.stderr == "unisono: dns is not installed; it comes with: pip install 'unisono[dns]'\n"
+    assert done.returncode == 2
+
+
+def test_a_node_whose_role_needs_an_extra_says_which(tmp_path: Path) -> None:
+    text = 'version = 1\n[[nodes]]\nname = "hub"\nlisten = "127.0.0.1:0"\nobserve = "off"\ndata = "data"\n'
+    (tmp_path / "d.toml").write_text(text + 'roles = ["sequencer", "broker", "archive"]\n')
+    done = unisono("node", str(tmp_path / "d.toml"), "hub", before="sys.modules['pyarrow'] = None")
+    assert (
+        done.stderr.splitlines()[-1] == "unisono: pyarrow is not installed; it comes with: pip install 'unisono[arrow]'"
+    )
+    assert "Traceback" not in done.stderr
     assert done.returncode == 2
 
 

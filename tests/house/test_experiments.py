@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from tests.house.test_command_line import unisono
 from unisono.cli.experiment import checked, keep, parameters_of, perform
 from unisono.errors import MisuseError
-from unisono.experiments import EXPERIMENTS, Experiment, Figure, Outcome, Row, find
+from unisono.experiments import EXPERIMENTS, Experiment, Figure, Outcome, ResultRow, find
 
 
 class Options(Struct, frozen=True):
@@ -29,8 +29,8 @@ class NoDefault(Struct, frozen=True):
     clients: int
 
 
-def run(options: Options) -> list[Row]:
-    return [Row({"n": n}, ours={"size": n * options.shape}, paper={"size": 1.0}) for n in range(options.clients)]
+def run(options: Options) -> list[ResultRow]:
+    return [ResultRow({"n": n}, ours={"size": n * options.shape}, paper={"size": 1.0}) for n in range(options.clients)]
 
 
 TOY = Experiment("A toy", "nowhere", Options, run, Figure("n", "size"))
@@ -51,7 +51,11 @@ def test_options_out_of_bounds_are_refused_by_their_flags(name: str) -> None:
         ("sequencer/wan-latency", {"per_client": 900}, "--per-client 900 with --topics 10: "),
         ("sequencer/wan-latency", {"workload": "sweep", "sites": "A"}, "--workload sweep with --sites A: "),
         ("sequencer/timestamp-size", {"topics": 9}, "--per-client 10 with --topics 9: "),
-        ("sequencer/timestamp-size", {"sgmin": 3}, "--sgmin 3 with --events 10000: "),
+        (
+            "sequencer/timestamp-size",
+            {"shared_subscriptions_min": 3},
+            "--shared-subscriptions-min 3 with --events 10000: ",
+        ),
         ("sequencer/popularity-change", {"seconds": 4}, "--change 4 with --seconds 4: "),
         ("sequencer/popularity-change", {"period_ms": 12_001}, "--period-ms 12001 with --seconds 12: "),
         ("coded/success-model", {"plr": 0.9}, "--plr 0.9 with --abl 2.0: "),
@@ -106,7 +110,7 @@ def test_an_outcome_is_kept_as_json_and_picture(tmp_path: Path) -> None:
     keep(outcome, TOY, tmp_path)
     again = msgspec.json.decode((tmp_path / "toys" / "toy.json").read_bytes(), type=Outcome)
     assert again == outcome
-    assert again.rows[3] == Row({"n": 3}, ours={"size": 1.5}, paper={"size": 1.0})
+    assert again.rows[3] == ResultRow({"n": 3}, ours={"size": 1.5}, paper={"size": 1.0})
     assert (tmp_path / "toys" / "toy.png").read_bytes().startswith(b"\x89PNG")
 
 

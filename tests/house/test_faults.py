@@ -31,7 +31,7 @@ def test_every_line_says_what_is_seen_and_done_and_names_tests_that_exist() -> N
 def test_two_hundred_drawn_runs_play_every_fault_several_times() -> None:
     plans = [drawn_plan(seed) for seed in range(200)]
     played = [fault for plan in plans for fault in plan.faults]
-    assert min(played.count(fault) for fault in MENU) >= 7
+    assert min(played.count(fault) for fault in MENU if MENU[fault].is_drawn) >= 7
     assert all(plan.broker in MENU[fault].brokers for plan in plans for fault in plan.faults)
     assert all(sum(MENU[fault].forgets for fault in plan.faults) <= 1 for plan in plans)
     assert drawn_plan(7) == plans[7]

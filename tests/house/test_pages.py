@@ -39,7 +39,7 @@ def test_every_decision_has_its_number_and_is_listed() -> None:
         (title, page.name) for title, page in zip(titles, pages)
     ]
     numbers = [int(page.name[:4]) for page in pages]
-    assert numbers == list(range(1, len(pages) + 1))
+    assert numbers == sorted(dict.fromkeys(numbers)), "a number is given once; some were never given"
 
 
 def test_commands_on_the_pages_exist() -> None:
@@ -54,7 +54,9 @@ def test_what_the_readme_misses_is_missing() -> None:
 
 
 def test_the_readme_shows_every_command_and_every_room() -> None:
-    shown = re.findall(r"^    unisono ([a-z]+)", section("README.md", "What runs today"), re.M)
+    shown = re.findall(
+        r"^    unisono ([a-z]+)", section("README.md", "Commands") + section("README.md", "Five minutes"), re.M
+    )
     assert sorted(NAMES - set(shown)) == []
     listed = re.findall(r"^    ([a-z]+)/ ", section("README.md", "The rooms"), re.M)
     rooms = {path.parent.name for path in (ROOT / "src" / "unisono").glob("*/__init__.py")}
@@ -75,3 +77,17 @@ def test_the_program_in_the_readme_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["trades", "quotes"]
+
+
+def test_what_the_walk_names_is_there() -> None:
+    """`[file](path) `Name.method``: the class and the method are in that file."""
+    page = ROOT / "docs" / "walk.md"
+    named = re.findall(r"\]\((\.\./src/[^)]+\.py)\)\s+`([\w.]+)`", page.read_text(encoding="utf-8"))
+    assert len(named) > 20
+    missing = [
+        f"{path}: {name}"
+        for path, name in named
+        for part in name.split(".")
+        if not re.search(rf"(def|class) {part}\b", (page.parent / path).read_text(encoding="utf-8"))
+    ]
+    assert missing == []

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any, NamedTuple, get_args
 
 from tests.machine.toys import Counting, Ledger
+from tests.papers.clock import conversations
 from unisono.machine import (
     Accepted,
     CutOff,
@@ -34,6 +35,9 @@ from unisono.model.predicate import parse
 from unisono.model.time import Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine, FifoMessage, Numbered
+from unisono.protocols.groups.coordinator import GroupCoordinator
+from unisono.protocols.groups.member import BeginsAfter, Processed, Quit, ShareHolder
+from unisono.protocols.groups.messages import SHARES, Commit, Enlist, Enlisted, Portion, Release, Resign
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled, Sessions
 
 ME, PEER = Address("me"), Address("peer")
@@ -163,7 +167,60 @@ def selector() -> Machine:
     return made
 
 
+def draw_groups(dice: Random, n: int) -> Any:
+    """For a coordinator: three members of two groups, as members speak and as strangers might."""
+    group, member = dice.choice(["billing", "turns"]), dice.choice(["a", "b", "c"])
+    shares, some = SHARES if group == "billing" else 1, {dice.randrange(SHARES): dice.randrange(1 + n // 8)}
+    portions = (Portion(some, dice.choice([None, {"t": n}])),)
+    match dice.randrange(9):
+        case 0:
+            return Commit(PEER, n, group, member, portions)
+        case 1:
+            return Release(PEER, n, group, member, portions)
+        case 2 if dice.random() < 0.3:
+            return Resign(PEER, n, group, member)
+        case 3:
+            return Fired(f"{group}/{member}")
+        case 4 if dice.random() < 0.3:
+            return Restarted()
+        case _:
+            return Enlist(PEER, n, group, member, shares, dice.randrange(3))
+
+
+def draw_member(dice: Random, n: int) -> Any:
+    """For a member: it begins, holds some shares, and hears of others."""
+    match n if n < 2 else dice.randrange(6):
+        case 0:
+            return Subscribe(())
+        case 1:
+            return Enlisted(1, "me", 1, (Portion({0: 1, 1: 1}, None),))
+        case 2:
+            return Fired("beat")
+        case 3:
+            return BeginsAfter({"t": 3}) if n < 20 else Processed({"t": n}, n)
+        case 4 if n > 250 and dice.random() < 0.1:
+            return Quit()
+        case _:
+            held = {0: 1, 1: 1} if dice.random() < 0.95 else {2: 2}
+            wanted = (1,) if dice.random() < 0.1 else ()
+            return Enlisted(dice.randrange(n + 1), "me", 1, dice.choice([None, (Portion(held, {"t": 1}),)]), wanted)
+
+
 MACHINES = [
+    Entry(
+        "coordinator of groups",
+        GroupCoordinator,
+        draw_groups,
+        (Enlist, Commit, Release, Resign, Fired, Restarted),
+        (Commit(PEER, 1, "billing", "a", (Portion({SHARES: 1}, {}),)), Heard(Topic(0), "an event")),
+    ),
+    Entry(
+        "member of a group",
+        lambda: ShareHolder(ME, "me", PEER, "billing", SHARES),
+        draw_member,
+        (Subscribe, Enlisted, Fired, BeginsAfter, Processed, Quit),
+        (Heard(Topic(0), "an event"), Fired("nobody")),
+    ),
     Entry(
         "fifo",
         lambda: FifoMachine(ME, FifoConfig(held_max=20)),
@@ -204,4 +261,18 @@ MACHINES = [
     ),
     ledgers("red", "blue"),
     ledgers("blue", "red"),
+    Entry(
+        "stamper of the clock order",
+        conversations.stamper,
+        conversations.draw_stamper,
+        conversations.STAMPER_INPUTS,
+        conversations.STAMPER_ILLEGAL,
+    ),
+    Entry(
+        "client of the clock order",
+        conversations.client,
+        conversations.draw_client,
+        conversations.CLIENT_INPUTS,
+        conversations.CLIENT_ILLEGAL,
+    ),
 ]

@@ -51,7 +51,7 @@ def recordings(protocol: str) -> dict[str, Recording]:
     fresh = {address: pickle.dumps(host.machine) for address, host in world.hosts.items()}
     recorders = {}
     for address, host in world.hosts.items():
-        host.machine = recorders[address] = Recorder(host.machine)
+        host.turns.machine = recorders[address] = Recorder(host.machine)
     world.run(until=20_000_000)
     found: dict[str, Recording] = {}
     for address, recorder in sorted(recorders.items(), key=lambda item: -len(item[1].inputs)):

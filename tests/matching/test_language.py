@@ -63,7 +63,7 @@ def test_a_filter_reads_back_what_it_writes(seed: int) -> None:
         ("or = 1", 1, "backquotes"),
         ("1a = 2", 1, "a number ends where a letter begins"),
         ("a = 99999999999999999999", 5, "64 bits"),
-        ("exists", 7, "expected an attribute behind 'exists'"),
+        ("exists", 7, "expected an attribute after 'exists'"),
         ("not " * 100 + "a = 1", 257, "nested deeper"),
     ],
 )

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.errors import FormatError
-from unisono.model.deployment import Deployment, NodeSpec, Region, TopicSpec, dump_deployment, parse_deployment
+from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
+from unisono.model.settings import NodeSpec, Region, TopicSpec
 
 STAR = """
 version = 1
@@ -74,6 +75,36 @@ def test_parents_in_a_circle_are_refused() -> None:
     )
     with pytest.raises(FormatError, match="circle"):
         parse_deployment(text)
+
+
+def test_a_file_without_a_kind_is_of_the_kind_that_has_the_roles_of_its_nodes() -> None:
+    assert parse_deployment(STAR).kind == "sequencer"
+    overlay = STAR.replace('name = "hub"', 'name = "hub"\nroles = ["overlay"]', 1)
+    overlay = overlay.replace('name = "eu-1"', 'name = "eu-1"\nroles = ["overlay"]', 1)
+    assert parse_deployment(overlay).kind == "overlay"
+    store = STAR.replace('name = "hub"', 'name = "hub"\nroles = ["archive"]', 1)
+    assert parse_deployment(store).kind == "sequencer"
+
+
+def test_nodes_that_name_no_role_have_the_first_of_their_kind() -> None:
+    overlay = parse_deployment(STAR.replace("version = 1", 'version = 1\nkind = "overlay"'))
+    assert {node.roles for node in overlay.nodes} == {("overlay",)}
+    assert parse_deployment(dump_deployment(overlay)) == overlay
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "problem"),
+    [
+        ("overlay", '"sequencer"', 'of kind overlay has nodes with the roles overlay; .* for kind = "sequencer"'),
+        ("sequencer", '"overlay"', 'the role overlay, which is for kind = "overlay"'),
+        ("sequencer", "", "this one has no role"),
+        ("mesh", '"sequencer"', "mesh"),
+    ],
+)
+def test_a_deployment_is_of_one_kind(kind: str, role: str, problem: str) -> None:
+    text = STAR.replace("version = 1", f'version = 1\nkind = "{kind}"')
+    with pytest.raises(FormatError, match=problem):
+        parse_deployment(text.replace('name = "eu-1"', f'name = "eu-1"\nroles = [{role}]', 1))
 
 
 names = st.text("abcdefghij-", min_size=1, max_size=8)

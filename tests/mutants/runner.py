@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -73,6 +74,7 @@ class MutantList(Struct, frozen=True, forbid_unknown_fields=True):
     mutant: list[Mutant]
 
 
+@cache
 def mutants() -> dict[str, Mutant]:
     """Every mutant by `<file>/<name>`."""
     found: dict[str, Mutant] = {}

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from unisono.cli.plan import plan
 from unisono.errors import FormatError
-from unisono.model.deployment import Deployment, NodeSpec, TopicSpec
+from unisono.model.deployment import Deployment
+from unisono.model.settings import NodeSpec, TopicSpec
 from unisono.planning import counting
 from unisono.planning.files import read_subscriptions
 from unisono.planning.groups import plan_groups, plan_many

@@ -12,10 +12,10 @@ from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import dump_deployment, load_deployment, parse_deployment
 from unisono.model.region import LatencyTable, public_cloud
 from unisono.planning.files import read_rates
-from unisono.planning.placement import Demand, Interest, Tree, place, place_randomly, stars, to_deployment
+from unisono.planning.placement import Demand, Interest, PlacementTree, place, place_randomly, stars, to_deployment
 
 TRIANGLE = LatencyTable(("a", "b", "c"), ((0, 10, 40), (10, 0, 30), (40, 30, 0)))
-STAR_AT_B = Tree("star at b", (1, -1, 1))
+STAR_AT_B = PlacementTree("star at b", (1, -1, 1))
 
 
 def two_of(region: str, *topics: str) -> tuple[Interest, Interest]:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unisono.runtime.asked import Asked
+from unisono.runtime.client.publishing.pending_requests import PendingRequests
 
 
 @settings(max_examples=200, deadline=None)
@@ -12,7 +12,7 @@ from unisono.runtime.asked import Asked
     st.lists(st.tuples(st.integers(1, 60), st.integers(1, 20)), max_size=20),
 )
 def test_everybody_is_answered_once(asked: list[tuple[str, int]], answers: list[tuple[int, int]]) -> None:
-    book: Asked[str] = Asked()
+    book: PendingRequests[str] = PendingRequests()
     waiting: dict[int, str] = {}
     first = 1
     for who, count in asked:

@@ -17,7 +17,7 @@ def test_a_publisher_waits_for_a_home_that_does_not_answer_and_keeps_a_window_on
             sending = asyncio.ensure_future(publisher.send_all(range(5000)))
             done, _ = await asyncio.wait([sending], timeout=0.3)
             assert not done
-            assert session._outbox.in_flight == session._outbox.window
+            assert session._publications.in_flight == session._publications.window
             world.bring_home_back()
             await sending
             await publisher.drain()

@@ -16,22 +16,23 @@ from tests.runtime.test_cluster import running, star, url
 from tests.runtime.test_commands import UNISONO
 from tests.runtime.test_session import take
 from unisono.machine import Missed
-from unisono.model.deployment import BrokerKind, BrokerSpec, Deployment, Foreign, TopicSpec
-from unisono.model.event import EventRow
+from unisono.model.deployment import Deployment
+from unisono.model.event import EventRow, Payloads
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.messages import Mark, Payloads
-from unisono.runtime.brokers import hub_of
+from unisono.model.settings import BrokerKind, BrokerSpec, Foreign, TopicSpec
+from unisono.protocols.sequencer.messages import Mark
+from unisono.runtime.brokers.connection import BrokerConnection
+from unisono.runtime.brokers.contract import Item, ItemRejected, Lost
+from unisono.runtime.brokers.deployed import hub_of
+from unisono.runtime.brokers.memory.adapter import Hub, MemoryEns
+from unisono.runtime.brokers.nats.client import NatsClient
+from unisono.runtime.brokers.nats.codec import Msg, NatsOptions
+from unisono.runtime.brokers.nats.jetstream_api import JetStreamApi, StreamConfig
+from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
+from unisono.runtime.client.sequenced import SequencedSession
+from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.connect import hold_memory
-from unisono.runtime.ens.adapter import Item, Lost, Rejected
-from unisono.runtime.ens.jetstream_api import JetStreamApi, StreamConfig
-from unisono.runtime.ens.memory import Hub, MemoryEns
-from unisono.runtime.ens.nats_client import NatsClient
-from unisono.runtime.ens.nats_wire import Msg, NatsOptions
-from unisono.runtime.ground import Ground
-from unisono.runtime.named import Row, named_publisher
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.sequenced import SequencedSession
-from unisono.runtime.stream import Stream
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 QUICK = NatsServerConfig(jetstream=True, jetstream_sync="2m")  # nobody pulls a plug here
 PATIENCE_S = 120
@@ -153,7 +154,7 @@ def test_a_publisher_counts_what_the_broker_refuses_as_failures(tmp_path: Path, 
 
 def test_a_named_publisher_stops_at_what_the_broker_refuses_and_goes_on_there(tmp_path: Path) -> None:
     async def run() -> None:
-        rows = [Row("trades", request, str(request).encode()) for request in (1, 2, 5, 6, 9)]
+        rows = [NamedEvent("trades", request, str(request).encode()) for request in (1, 2, 5, 6, 9)]
         async with brokered("jetstream", tmp_path) as (deployment, server), beside(server) as plain:
             await plain.keep_at_most("trades", 2)
             async with (
@@ -200,8 +201,8 @@ def test_a_payload_the_broker_cannot_take_is_refused_alone(tmp_path: Path, kind:
             assert sorted(event.data for event in heard) == [1, 2, 3, 4, 5]
             async with named_publisher(url(deployment, "east"), "spark") as named:
                 with pytest.raises(unisono.MisuseError, match="this broker takes up to"):
-                    await named.publish([Row("trades", 1, b"small"), Row("trades", 2, too_long)])
-                assert await named.publish([Row("trades", 1, b"small")]) == 1
+                    await named.publish([NamedEvent("trades", 1, b"small"), NamedEvent("trades", 2, too_long)])
+                assert await named.publish([NamedEvent("trades", 1, b"small")]) == 1
 
     asyncio.run(run())
 
@@ -225,7 +226,7 @@ def test_what_no_longer_fits_after_a_reconnect_is_refused_and_the_rest_goes_on(
             await server.start()
             assert isinstance(session, SequencedSession)
             async with asyncio.timeout(20):
-                while session.ground.ens.traits.payload_bytes_max > 400_000:
+                while session.broker.ens.traits.payload_bytes_max > 400_000:
                     await asyncio.sleep(0.01)
             with pytest.raises(unisono.MisuseError, match="takes up to 395904"):
                 await session.publish("trades", bytes(600_000))
@@ -256,21 +257,21 @@ def test_control_messages_that_the_broker_rejects_are_said_again(tmp_path: Path)
 def test_a_repetition_is_not_counted_as_another_broadcast() -> None:
     async def run() -> None:
         counted: list[int] = []
-        ground, ear = Ground(Names(), counted.append, _ignore, _ignore, _ignore), Ear()
+        broker, ear = BrokerConnection(Names(), counted.append, _ignore, _ignore, _ignore), Ear()
         hub = Hub()
-        ens, listening = MemoryEns(hub, ground), MemoryEns(hub, ear)
+        ens, listening = MemoryEns(hub, broker), MemoryEns(hub, ear)
         await ens.open()
         await listening.open()
         await listening.subscribe("trades", control=True)
-        ground.stand_on(ens)
-        ground.on_notice(Rejected(Item("trades", b"stamp", control=True), "full"))
+        broker.stand_on(ens)
+        broker.on_notice(ItemRejected(Item("trades", b"stamp", control=True), "full"))
         await ear.until(lambda: ear.payloads() == [b"stamp"])
         assert counted == []
-        ground.broadcast(Topic(1), Mark(Topic(1), 1), control=True)
-        ground.end_turn()
+        broker.broadcast(Topic(1), Mark(Topic(1), 1), control=True)
+        broker.end_turn()
         await ens.flush()
         assert counted == [1]
-        await ground.close()
+        await broker.close()
 
     asyncio.run(run())
 
@@ -302,19 +303,19 @@ class Names:
 @pytest.mark.parametrize(("lost", "topics"), [("quotes", [2]), (None, [1, 2]), ("_unisono.d.adopted.trades", [1])])
 def test_whoever_listens_where_the_broker_has_lost_something_is_told(lost: str | None, topics: list[int]) -> None:
     async def run() -> None:
-        ground = Ground(Names(), _ignore, _ignore, _ignore, _ignore)
-        ground.adopted = {"trades": "_unisono.d.adopted.trades"}
-        ens, sink = MemoryEns(Hub(), ground), Told()
+        broker = BrokerConnection(Names(), _ignore, _ignore, _ignore, _ignore)
+        broker.adopted = {"trades": "_unisono.d.adopted.trades"}
+        ens, sink = MemoryEns(Hub(), broker), Told()
         await ens.open()
-        ground.stand_on(ens)
+        broker.stand_on(ens)
         for topic in (1, 2):
-            ground.join(Topic(topic), sink)
+            broker.join(Topic(topic), sink)
         while len(sink.messages) < 2:
             await asyncio.sleep(0)
         sink.messages.clear()
-        ground.on_notice(Lost("too slow", lost))
+        broker.on_notice(Lost("too slow", lost))
         assert sink.messages == [Missed(Topic(topic)) for topic in topics]
-        await ground.close()
+        await broker.close()
 
     asyncio.run(run())
 
@@ -325,17 +326,17 @@ def test_what_the_broker_no_longer_takes_is_counted_in_its_place() -> None:
     async def run() -> None:
         counted: list[int] = []
         noticed: list[Any] = []
-        ground = Ground(Names(), counted.append, noticed.append, _ignore, _ignore)
-        ens = MemoryEns(Hub(), ground)
+        broker = BrokerConnection(Names(), counted.append, noticed.append, _ignore, _ignore)
+        ens = MemoryEns(Hub(), broker)
         await ens.open()
-        ground.stand_on(ens)
+        broker.stand_on(ens)
         row = EventRow("p.trades", 1, "trades", (b"small", bytes((64 << 20) + 1), b"small too"))
-        ground.broadcast(Topic(1), Payloads(Address("p"), 1, row), control=False)
-        ground.end_turn()
+        broker.broadcast(Topic(1), Payloads(Address("p"), 1, row), control=False)
+        broker.end_turn()
         await ens.flush()
-        assert [(notice.item.request, type(notice)) for notice in noticed] == [(2, Rejected)]
+        assert [(notice.item.request, type(notice)) for notice in noticed] == [(2, ItemRejected)]
         assert sum(counted) == 3
-        await ground.close()
+        await broker.close()
 
     asyncio.run(run())
 
@@ -562,8 +563,8 @@ def test_publishers_of_one_name_in_two_deployments_are_two(tmp_path: Path, kind:
                 named_publisher(url(ours, "east"), "spark") as one,
                 named_publisher(url(theirs, "east"), "spark") as other,
             ):
-                assert await one.publish([Row("trades", 1, b'"ours"')]) == 1
-                assert await other.publish([Row("trades", 1, b'"theirs"')]) == 1
+                assert await one.publish([NamedEvent("trades", 1, b'"ours"')]) == 1
+                assert await other.publish([NamedEvent("trades", 1, b'"theirs"')]) == 1
                 heard = [(event.data, event.number, event.late) for event in await take(mine, 2)]
                 assert sorted(heard) == [("ours", 1, False), ("theirs", 0, True)], "who is foreign here is tagged"
                 assert [(event.data, event.number) for event in await take(yours, 1)] == [("theirs", 1)]

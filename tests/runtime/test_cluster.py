@@ -11,23 +11,23 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.test_session import take
-from unisono.model.deployment import (
+from unisono.model.deployment import Deployment
+from unisono.model.settings import (
     BrokerKind,
     BrokerSpec,
-    Deployment,
     Foreign,
     NodeSpec,
     Region,
     Security,
     TopicSpec,
 )
-from unisono.runtime.brokers import embedded_endpoint, nearest_first
-from unisono.runtime.discovery import discover
-from unisono.runtime.ens.adapter import Item, Parcel
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.node import Node, NodeConfig
-from unisono.runtime.wal import LogConfig
+from unisono.runtime.brokers.contract import Item, Parcel
+from unisono.runtime.brokers.deployed import embedded_endpoint, nearest_first
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.nats.discovery import discover
+from unisono.runtime.driver.log import LogConfig
+from unisono.runtime.node.node import Node, NodeConfig
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 FAST = NodeConfig(witness_s=0, log=LogConfig(sync=False))
 
@@ -104,8 +104,8 @@ def test_subscribers_of_two_sites_agree(tmp_path: Path) -> None:
             assert [event.id for event in heard[0]] == [event.id for event in heard[1]]
             hub = nodes["hub"].sequencer
             assert hub is not None
-            assert hub.ground.counters.published > 0, "the hub decides pairs of topics of two sites"
-            assert hub.ground.counters.nameless == 0
+            assert hub.broker.counters.published > 0, "the hub decides pairs of topics of two sites"
+            assert hub.broker.counters.nameless == 0
 
     asyncio.run(run())
 

@@ -12,8 +12,9 @@ import pytest
 from tests.runtime.test_cluster import free_ports
 from unisono import connect_sync
 from unisono.cli.node import watch
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, load_deployment
-from unisono.runtime.node import Node
+from unisono.model.deployment import Deployment, load_deployment
+from unisono.model.settings import BrokerSpec, NodeSpec
+from unisono.runtime.node.node import Node
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
 
@@ -73,9 +74,10 @@ def test_init_writes_a_star_with_measured_round_trips_and_keeps_what_is_there(tm
     assert "exists" in unisono("init", str(file), code=2)
 
 
-def test_up_runs_regions_that_agree() -> None:
+@pytest.mark.parametrize("by", ["tree", "clock"])
+def test_up_runs_regions_that_agree(by: str) -> None:
     options = ("--region", "us-east-1", "--region", "us-west-2", "--seconds", "3", "--rate", "50", "--json")
-    summary = json.loads(unisono("up", *options))
+    summary = json.loads(unisono("up", *options, "--by", by))
     assert summary["agreed"]
     assert summary["compared"] > 20
     assert [site["gaps"] for site in summary["sites"]] == [0, 0]
@@ -87,6 +89,7 @@ def test_up_runs_regions_that_agree() -> None:
         (("node", "missing.toml", "n"), "No such file"),
         (("pub", "unisono://127.0.0.1:1", "a", "b", "--timeout", "0.1"), "no node answers"),
         (("up", "--region", "atlantis"), "two or more different regions"),
+        (("up", "--by", "clock", "--kind", "overlay"), "--by clock is for --kind sequencer"),
         (("sub", "http://127.0.0.1", "a"), "connect to unisono://, nats://"),
     ],
 )

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.model.ids import Address
-from unisono.runtime.connection import Connection, WireConfig
-from unisono.runtime.frames import (
+from unisono.runtime.links.connection import Connection, WireConfig
+from unisono.runtime.links.frames import (
     PROTOCOL_VERSIONS,
     Codec,
     FrameReader,
@@ -30,11 +30,11 @@ from unisono.runtime.frames import (
 from unisono.structures.sessions import Frame, Handled
 
 
-class Ping(Struct, frozen=True, tag=True):
+class Ping(Struct, frozen=True, tag="Ping"):
     number: int
 
 
-class Text(Struct, frozen=True, tag=True):
+class Text(Struct, frozen=True, tag="Text"):
     text: str
 
 

@@ -11,15 +11,16 @@ import unisono
 from tests.runtime.test_cluster import free_ports, running
 from tests.runtime.test_session import take
 from unisono.machine import Send
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec
+from unisono.model.deployment import Deployment
+from unisono.model.homes import SLOTS, home_of, slot
 from unisono.model.ids import Address, Topic
+from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.runtime.desk import Desk
-from unisono.runtime.edge import Open, Opened
-from unisono.runtime.homes import SLOTS, home_of, slot
-from unisono.runtime.named import Row, named_publisher
+from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
+from unisono.runtime.links.control import Claimed, OpenTopics, TopicsOpened
+from unisono.runtime.node.topic_names import TopicNames
 
 OLD = [f"old.{i}" for i in range(24)]
 NEW = [f"new.{i}" for i in range(24)]
@@ -65,7 +66,7 @@ def test_a_deployment_that_grows_keeps_the_homes_of_its_topics_and_spreads_new_o
                 assert isinstance(await session.publish(name, 2), unisono.Accepted)
             heard = {event.topic: event.number for event in await take(stream, len(OLD) + len(NEW))}
             assert heard == {**dict.fromkeys(OLD, 2), **dict.fromkeys(NEW, 1)}
-            mine = {name: list(node.desk.mine) for name, node in nodes.items() if node.desk is not None}
+            mine = {name: list(node.topic_names.mine) for name, node in nodes.items() if node.topic_names is not None}
             assert not set(mine["west"]) & set(OLD)
             assert all(set(names) & set(NEW) for names in mine.values())
             # Who still has the old file, and draws another home for a name, finds the same topic; so does a publisher
@@ -73,7 +74,7 @@ def test_a_deployment_that_grows_keeps_the_homes_of_its_topics_and_spreads_new_o
             moved = next(name for name in NEW if home_of(small, name) != home_of(large, name))
             stayed = next(name for name in OLD if home_of(small, name) != home_of(large, name))
             async with named_publisher(large, "feed") as publisher:
-                assert await publisher.publish([Row(stayed, 1, b"3")]) == 1
+                assert await publisher.publish([NamedEvent(stayed, 1, b"3")]) == 1
             (event,) = await take(stream, 1)
             assert (event.topic, event.number) == (stayed, 3)
             async with unisono.connect(small, timeout=60) as old:
@@ -88,21 +89,21 @@ class Tree:
     """Desks and the lines between them, each of which keeps its order."""
 
     def __init__(self, parents: dict[str, str | None]) -> None:
-        self.desks: dict[str, Desk] = {}
-        self.answers: list[Opened] = []
+        self.desks: dict[str, TopicNames] = {}
+        self.answers: list[TopicsOpened] = []
         self.lines: dict[tuple[str, str], list[object]] = {}
         for name, parent in parents.items():
             children = tuple(Address(child) for child, above in parents.items() if above == name)
             above = Address(parent) if parent is not None else None
             manager = TopicManager(Address(name), above, children, (), {}, SequencerConfig())
-            self.desks[name] = Desk(Address(name), manager, above)
+            self.desks[name] = TopicNames(Address(name), manager, above)
 
     def say(self, me: str, message: object) -> None:
         for effect in self.desks[me].handle(message, Micros(0)):
             if isinstance(effect, Send) and effect.to in self.desks:
                 self.lines.setdefault((me, effect.to), []).append(effect.message)
             elif isinstance(effect, Send):
-                assert isinstance(effect.message, Opened)
+                assert isinstance(effect.message, TopicsOpened)
                 self.answers.append(effect.message)
 
     def step(self, dice: random.Random) -> None:
@@ -114,17 +115,29 @@ class Tree:
         return not any(self.lines.values())
 
 
+def test_where_homes_do_not_move_a_forgotten_name_is_born_anew_at_its_birthplace() -> None:
+    """By clock: what others know of the topic is the number that it had before its node forgot it."""
+    me, root = Address("a"), Address("root")
+    manager = TopicManager(me, root, (), (), {}, SequencerConfig())
+    old = Topic(1 * SLOTS + slot(me))
+    for homes_move in (False, True):
+        names = TopicNames(me, manager, root, homes_move)
+        names.handle(OpenTopics(me, 1, ("x",)), Micros(0))
+        names.handle(Claimed("x", slot(me), (), old), Micros(0))
+        assert ("x" in names.at_home) is not homes_move
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_a_name_is_born_once_however_many_ask_for_it_anywhere_in_any_order(seed: int) -> None:
     dice = random.Random(seed)
     tree = Tree({"root": None, "a": "root", "b": "root", "a1": "a", "a2": "a"})
-    asks = [(dice.choice(list(tree.desks)), Open(Address(f"c{i}"), i, ("x",))) for i in range(5)]
+    asks = [(dice.choice(list(tree.desks)), OpenTopics(Address(f"c{i}"), i, ("x",))) for i in range(5)]
     while asks or not tree.is_quiet:
         if asks and (tree.is_quiet or dice.random() < 0.3):
             tree.say(*asks.pop())
         else:
             tree.step(dice)
-    (home,) = [name for name, desk in tree.desks.items() if "x" in desk.mine]
+    (home,) = [name for name, topic_names in tree.desks.items() if "x" in topic_names.mine]
     places = [topic % SLOTS for answer in tree.answers for _, topic in answer.topics]
     places += [place for answer in tree.answers for _, place in answer.elsewhere]
     assert len(tree.answers) == 5

@@ -11,8 +11,9 @@ import pytest
 from tests.runtime.toy import Add, Adder, Break, Inputs, Later, Look, Never, Note, Seen, until
 from unisono.errors import InvariantError, TransportError
 from unisono.model.time import Micros
-from unisono.runtime.host import Host, HostConfig
-from unisono.runtime.wal import Log, LogConfig, Logged
+from unisono.runtime.driver.host import Host
+from unisono.runtime.driver.log import FileLog, LogConfig
+from unisono.turns import Logged, TurnBounds
 
 QUICK_US = 0
 
@@ -24,8 +25,8 @@ def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 def make(directory: Path | None, seen: Seen, segment_bytes: int = 1 << 20, **config: Any) -> Host:
     settings = LogConfig(segment_bytes, sync=False, quick_us=QUICK_US)
-    log = Log(directory, "toy 1", Inputs, settings) if directory is not None else None
-    return Host("toy", Adder(), seen, log, HostConfig(**config))
+    log = FileLog(directory, "toy 1", Inputs, settings) if directory is not None else None
+    return Host("toy", Adder(), seen, log, TurnBounds(**config))
 
 
 def total(host: Host) -> int:
@@ -34,7 +35,7 @@ def total(host: Host) -> int:
 
 
 def committed(directory: Path) -> list[Any]:
-    log = Log(directory, "toy 1", Inputs)
+    log = FileLog(directory, "toy 1", Inputs)
     found = [message for _, message in log.recover()[1]]
     log.close()
     return found
@@ -218,7 +219,7 @@ def test_a_state_that_cannot_be_written_does_not_end_the_host_nor_any_later_star
 
 def test_snapshots_bound_the_log_and_a_restart_agrees(tmp_path: Path) -> None:
     async def run() -> None:
-        host = make(tmp_path, Seen(), segment_bytes=2_000, turn_inputs_max=10)
+        host = make(tmp_path, Seen(), segment_bytes=2_000, inputs_max=10)
         await host.start()
         for _ in range(60):
             for _ in range(10):
@@ -253,7 +254,7 @@ def test_a_clean_stop_leaves_nothing_to_replay(tmp_path: Path) -> None:
 def test_time_never_goes_back_behind_the_log(tmp_path: Path) -> None:
     async def run() -> None:
         future = Micros(1 << 60)
-        log = Log(tmp_path, "toy 1", Inputs)
+        log = FileLog(tmp_path, "toy 1", Inputs)
         assert list(log.recover()[1]) == []
         log.commit([Logged(future, Add(1))])
         log.close()
@@ -293,7 +294,7 @@ def test_timers_fire_once_in_order_and_not_when_cancelled_or_moved() -> None:
 def test_a_timer_cancelled_after_it_came_due_does_not_fire() -> None:
     async def run() -> None:
         seen = Seen()
-        host = make(None, seen, turn_inputs_max=1)
+        host = make(None, seen, inputs_max=1)
         await host.start()
         host.post(Later("x", 0))
         for _ in range(50):  # x comes due meanwhile, and takes its place behind what waits
@@ -309,7 +310,7 @@ def test_a_timer_cancelled_after_it_came_due_does_not_fire() -> None:
 
 def test_a_full_host_says_so_and_calls_back_when_there_is_room() -> None:
     async def run() -> None:
-        host = make(None, Seen(), queue_max=100, turn_inputs_max=10)
+        host = make(None, Seen(), queue_max=100, inputs_max=10)
         await host.start()
         for _ in range(100):
             host.post(Add(1))
@@ -343,7 +344,7 @@ def test_a_log_of_another_machine_does_not_start(tmp_path: Path) -> None:
         host = make(tmp_path, Seen())
         await host.start()
         await host.stop()
-        log = Log(tmp_path, "other 1", Inputs)
+        log = FileLog(tmp_path, "other 1", Inputs)
         with pytest.raises(Exception, match="belongs to 'toy 1'"):
             await Host("toy", Adder(), Seen(), log).start()
 

@@ -15,21 +15,21 @@ from msgspec import Meta, Struct
 
 from unisono.errors import PeerError, UnisonoError
 from unisono.machine import Send
+from unisono.model.homes import slot
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Mark, Pieces, Stamps, Taken, Void, Wanted
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.runtime import edge
-from unisono.runtime.desk import Desk
-from unisono.runtime.dialect import ATTRIBUTES, from_item, to_item
-from unisono.runtime.ens.adapter import Item
-from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, Rejected, decode_hello, encode_frame
-from unisono.runtime.homes import slot
+from unisono.runtime.brokers.contract import Item
+from unisono.runtime.brokers.sequencer_codec import ATTRIBUTES, from_item, to_item
+from unisono.runtime.links import control
+from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, Rejected, decode_hello, encode_frame
+from unisono.runtime.node.topic_names import TopicNames
 from unisono.structures.sessions import Frame, Sessions
 
-CLIENTS = [t for t in get_args(edge.Logged) if isinstance(t, type) and t in get_args(edge.ToNode)]
-"""What a client may send and the machine gets; the rest is answered by the process."""
+CLIENTS = [t for t in get_args(control.Logged) if isinstance(t, type) and t in get_args(control.FromClients["tree"])]
+"""What a client may send and the machine gets; the rest is refused, or answered by the process."""
 NAMES = ("a", "b", "b.c", "", "x y", "_unisono.x", "n", "c1", "c1/1", "c2/p", "hub")
 
 
@@ -66,15 +66,18 @@ def invent(dice: random.Random, kind: Any, depth: int = 0) -> Any:
         return [invent(dice, inner[0], depth + 1) for _ in range(count)]
     if origin is dict:
         return {invent(dice, inner[0], depth + 1): invent(dice, inner[1], depth + 1) for _ in range(count)}
-    assert issubclass(kind, Struct), kind
     hints = get_type_hints(kind, include_extras=True)
+    if issubclass(kind, tuple):
+        return kind(*(invent(dice, hints[name], depth + 1) for name in kind._fields))
+    assert issubclass(kind, Struct), kind
     return kind(**{name: invent(dice, hints[name], depth + 1) for name in kind.__struct_fields__})
 
 
 def within(value: Any, bounds: Meta) -> Any:
     """What passes the door: numbers outside are refused there (tests/runtime/hostile)."""
     if isinstance(value, int):
-        return max(bounds.ge or 0, min(int(bounds.le or value), value))
+        most = bounds.le if bounds.le is not None else bounds.lt - 1 if bounds.lt is not None else value
+        return max(int(bounds.ge or 0), min(int(most), value))
     return value
 
 
@@ -85,17 +88,17 @@ def topic(dice: random.Random) -> int:
 
 def node() -> Sessions:
     me = Address("n")
-    desk = Desk(me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), None)
-    return Sessions(desk, me, (Address("hub"),), edge.NodeMessage, BrokerMessage)
+    topic_names = TopicNames(me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), None)
+    return Sessions(topic_names, me, (Address("hub"),), control.NodeMessage, BrokerMessage)
 
 
 def honest(machine: Sessions, number: int) -> bool:
     """An honest client opens a topic and gets its numbers, whatever happened before."""
     client = Address(f"honest{number}")
-    machine.handle(edge.Open(client, number, ("a",)), Micros(number))
-    desk = machine.inside
-    assert isinstance(desk, Desk)
-    mine = desk.mine["a"]
+    machine.handle(control.OpenTopics(client, number, ("a",)), Micros(number))
+    topic_names = machine.inside
+    assert isinstance(topic_names, TopicNames)
+    mine = topic_names.mine["a"]
     effects = machine.handle(Creates(client, (Wanted(mine, 1, 3),)), Micros(number))
     return any(isinstance(effect, Send) and effect.message == Taken({mine: 3}) for effect in effects)
 
@@ -103,7 +106,7 @@ def honest(machine: Sessions, number: int) -> bool:
 def attack(seed: int, count: int) -> None:
     dice = random.Random(seed)
     machine = node()
-    machine.handle(edge.Open(Address("c1"), 1, ("a", "b", "b.c")), Micros(0))
+    machine.handle(control.OpenTopics(Address("c1"), 1, ("a", "b", "b.c")), Micros(0))
     for number in range(count):
         kind = dice.choice(CLIENTS)
         message = invent(dice, kind)
@@ -123,12 +126,12 @@ def test_no_client_can_break_a_node_in_many_tries(seed: int) -> None:
     attack(seed, 5_000)
 
 
-@pytest.mark.parametrize("kind", get_args(edge.ToNode), ids=lambda kind: getattr(kind, "__name__", str(kind)))
+@pytest.mark.parametrize("kind", get_args(control.ToNode), ids=lambda kind: getattr(kind, "__name__", str(kind)))
 def test_every_letter_to_a_node_says_whose_it_is(kind: Any) -> None:
     """Nobody is asked to prove that he is whom a message names, unless `claims` finds the name."""
     letter = Frame(Address("n"), 1, None) if get_origin(kind) is Frame else invent(random.Random(1), kind)
-    names = [name for name in ("source", "client", "sid", "publisher") if name in letter.__struct_fields__]
-    assert edge.claims(letter) == getattr(letter, names[0])
+    names = [name for name in ("source", "client", "sid", "publisher", "node") if name in letter.__struct_fields__]
+    assert control.claims(letter) == getattr(letter, names[0])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -144,13 +147,13 @@ def test_a_million_damaged_frames_are_typed_refusals(seed: int) -> None:
 
 def samples(dice: random.Random) -> list[bytes]:
     """Whole frames of every kind of message that a connection may carry, alone and inside a session's frame."""
-    codec = Codec(edge.Letters)
-    kinds = [kind for kind in get_args(edge.Letters) if isinstance(kind, type) and not issubclass(kind, Frame)]
+    codec = Codec(control.Letters)
+    kinds = [kind for kind in get_args(control.Letters) if isinstance(kind, type) and not issubclass(kind, Frame)]
     found = [encode_frame(Hello("client", (Address("c1"),), nonce=b"n")), encode_frame(Rejected("no"))]
-    for kind in kinds * 5 + list(get_args(edge.NodeMessage)) * 5:
+    for kind in kinds * 5 + list(get_args(control.NodeMessage)) * 5:
         try:
             message = invent(dice, kind)
-            if kind in get_args(edge.NodeMessage):
+            if kind in get_args(control.NodeMessage):
                 message = Frame(Address("hub"), dice.randrange(5), message)
             frame = encode_frame([Letter(Address("n"), message)])
         except (OverflowError, UnisonoError):  # a number that no wire carries, or a value that refuses to exist
@@ -179,7 +182,7 @@ def damage(dice: random.Random, whole: bytes) -> bytes:
 def mangle(seed: int, count: int) -> None:
     """Damaged frames, one behind the other and cut anywhere, end in messages or in a PeerError, and are not kept."""
     dice = random.Random(seed)
-    codec, longest = Codec(edge.Letters), 4096
+    codec, longest = Codec(control.Letters), 4096
     good = [frame for frame in samples(dice) if len(frame) < longest]
     reader = FrameReader(longest)
     for _ in range(count):

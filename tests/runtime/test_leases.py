@@ -7,11 +7,11 @@ from tests.runtime.test_cluster import FAST, star
 from tests.runtime.test_tokens import introduce
 from unisono.model.ids import Address
 from unisono.model.time import SECOND
+from unisono.protocols.sequencer.deployed import sequencer_config
 from unisono.protocols.sequencer.messages import Install
-from unisono.runtime import edge
-from unisono.runtime.frames import Hello
-from unisono.runtime.node import Node
-from unisono.runtime.sequencing import sequencer_config
+from unisono.runtime.links import control
+from unisono.runtime.links.frames import Hello
+from unisono.runtime.node.node import Node
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
@@ -59,18 +59,18 @@ def test_a_client_that_a_restart_finds_in_the_log_is_forgotten_after_its_lease(t
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SkippingLoop)
         async with Node(deployment, "hub", tmp_path, FAST) as node:
-            host, manager = node.host, node.sequencer.manager if node.sequencer is not None else None
+            host, manager = node.host, node.sequencer.ordering.machine if node.sequencer is not None else None
             assert host is not None
             assert manager is not None
-            host.post(edge.Open(Address("away"), 1, ("mine",)))
+            host.post(control.OpenTopics(Address("away"), 1, ("mine",)))
             await host.settle()
             (topic,) = manager.hosted
-            host.post(Install(Address("away/1"), 1, topic, (topic,)))
+            host.post(Install(Address("away/1"), 1, (topic,), (topic,)))
             await host.settle()
             assert manager.clients() == ["away/1"]
         async with Node(deployment, "hub", tmp_path, FAST) as node:
             assert node.sequencer is not None
-            manager = node.sequencer.manager
+            manager = node.sequencer.ordering.machine
             assert manager.clients() == ["away/1"]
             loop.skipped_s += lease_s * 3 / 4
             for _ in range(3):

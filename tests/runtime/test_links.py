@@ -11,12 +11,13 @@ from tests.runtime.toy import Add, Adder, Inputs, Seen, Toys, until
 from unisono.errors import PeerError, UnisonoError
 from unisono.model.ids import Address
 from unisono.model.time import Micros
-from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
-from unisono.runtime.host import Host
-from unisono.runtime.links import Links, LinksConfig
-from unisono.runtime.security import Tokens
-from unisono.runtime.wal import Log, LogConfig
+from unisono.runtime.driver.host import Host
+from unisono.runtime.driver.log import FileLog, LogConfig
+from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
+from unisono.runtime.links.links import Links, LinksConfig
+from unisono.runtime.links.security import Tokens
 from unisono.structures.sessions import Frame, Handled, Reconnected, Sessions, SessionsConfig
+from unisono.turns import TurnBounds
 
 CHILD, PARENT = Address("child"), Address("parent")
 CODEC = Codec(Frame[Toys] | Handled | Add)
@@ -46,7 +47,7 @@ class Party:
         self.adder = Adder(peer if passes_on else None)
         machine = Sessions(self.adder, me, (peer,), Toys, Toys, QUICK)
         self.seen = Seen(self.links.send)
-        log = Log(directory, "toy 1", Inputs, LogConfig(sync=False))
+        log = FileLog(directory, "toy 1", Inputs, LogConfig(sync=False))
         self.host = Host(me, machine, self.seen, log)
         self.links.attach(me, self.host)
 
@@ -204,17 +205,48 @@ def test_a_local_address_cannot_be_taken_over_by_a_party(tmp_path: Path) -> None
     asyncio.run(run())
 
 
+def test_of_two_connections_of_a_party_the_one_whose_hello_is_read_last_stays_and_the_other_is_closed() -> None:
+    """An older connection may be read of after a newer one: who dialled that one reads of its end, and dials again."""
+
+    async def run() -> None:
+        ends: list[str] = []
+        links = Links(
+            Hello("node", (PARENT,)),
+            CODEC,
+            lambda _: None,
+            sender,
+            lambda hello: ends.append(f"up {hello.addresses[0]}"),
+            lambda hello, _error: ends.append(f"down {hello.addresses[0]}"),
+        )
+        port = await listen(links)
+        hello = encode_frame(Hello("client", (Address("c"),), secret=b"its own"))
+        _, older = await asyncio.open_connection("127.0.0.1", port)
+        reader, newer = await asyncio.open_connection("127.0.0.1", port)
+        newer.write(hello)
+        await until(lambda: ends == ["up c"])
+        older.write(hello)
+        await asyncio.wait_for(reader.read(), 30)  # to its end
+        assert ends == ["up c", "down c", "up c"]
+        assert links.is_up(Address("c"))
+        older.close()
+        newer.close()
+        await until(lambda: not links.is_up(Address("c")))
+        await links.close()
+
+    asyncio.run(run())
+
+
 def test_a_full_host_stops_the_reading_and_loses_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         parent = Party(PARENT, CHILD, tmp_path / "parent", passes_on=False)
-        parent.host._config = parent.host._config.__class__(queue_max=50, turn_inputs_max=5)
+        parent.host.turns.bounds = TurnBounds(queue_max=50, inputs_max=5)
         port = await listening(parent)
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(encode_frame(Hello("client", (Address("c1"),))))
         longest = 0
         for _ in range(200):
             writer.write(encode_frame([Letter(PARENT, Add(1))] * 10))
-            longest = max(longest, len(parent.host._queue))
+            longest = max(longest, len(parent.host.turns.waiting))
             await asyncio.sleep(0)
         await until(lambda: parent.adder.total == 2000)
         # What one read of the socket brings may come on top of the bound.

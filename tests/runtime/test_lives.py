@@ -11,17 +11,17 @@ from tests.runtime.test_cluster import FAST, free_ports
 from tests.runtime.test_wal import batch, open_log
 from tests.runtime.toy import Adder, until
 from unisono.machine import Deliver
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec
+from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
+from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.model.time import Micros
-from unisono.runtime import edge
-from unisono.runtime import lives as room
-from unisono.runtime.frames import Hello
-from unisono.runtime.lives import Began, Height, Lives, Reminds, Seal
-from unisono.runtime.node import Node
-from unisono.runtime.sequencer import MACHINE
-from unisono.runtime.wal import Log
-from unisono.runtime.witness import Witness
+from unisono.protocols.sequencer import lives as room
+from unisono.protocols.sequencer.lives import Began, Height, Lives, Reminds, Seal
+from unisono.runtime.driver.log import FileLog
+from unisono.runtime.driver.shown_heights import ShownHeights
+from unisono.runtime.links import control
+from unisono.runtime.node.node import Node
+from unisono.runtime.node.ordering import TREE_LOG
 
 NODE = Address("n")
 SEAL = Seal("d", NODE, "token")
@@ -93,15 +93,41 @@ def test_the_height_of_a_log_counts_on_across_snapshots_and_restarts(tmp_path: P
 
 
 def test_a_witness_keeps_what_it_was_shown(tmp_path: Path) -> None:
-    witness, sent = Witness(), []
+    witness, sent = ShownHeights(), []
     witness.keep_in(tmp_path)
     witness.note(SEAL.put(0, "a", 3))
     witness.note(SEAL.put(0, "a", 4))
     witness.save()
-    again = Witness()
+    again = ShownHeights()
     again.keep_in(tmp_path)
-    again.remind(Hello("node", (NODE, Address("other"))), Address("me"), lambda to, message: sent.append((to, message)))
+    for node in (NODE, Address("other")):
+        again.remind(node, Address("me"), lambda to, message: sent.append((to, message)))
     assert sent == [(NODE, Reminds(Address("me"), SEAL.put(0, "a", 4)))]
+
+
+def test_who_was_shown_nothing_learns_from_a_later_incarnation_that_something_may_be_forgotten() -> None:
+    witness = ShownHeights()
+    assert not witness.note(SEAL.put(0, "a", 3))
+    assert witness.note(SEAL.put(7, "b", 4))
+    assert not witness.note(SEAL.put(7, "b", 5))
+    assert ShownHeights().note(SEAL.put(7, "b", 5))
+
+
+def test_a_client_learns_by_itself_that_a_node_is_reborn_and_is_numbered_for(tmp_path: Path) -> None:
+    async def run() -> None:
+        (port,) = free_ports(1)
+        spec = NodeSpec("n", listen=f"127.0.0.1:{port}", data="data")
+        deployment = Deployment(1, "reborn", nodes=(spec,), broker=BrokerSpec("memory"))
+        node = Node(deployment, "n", tmp_path, replace(FAST, new_incarnation=True))
+        async with asyncio.timeout(60), node:
+            assert node.sequencer is not None
+            lives = node.sequencer.lives
+            await until(lambda: lives is not None and lives.incarnation > 0)
+            async with unisono.connect(deployment) as session:  # learns it by itself
+                while not isinstance(await session.publish("a", 1), unisono.Accepted):
+                    pass  # what it has asked before it knew is Unknown
+
+    asyncio.run(run())
 
 
 def test_nobody_stops_a_node_with_heights_that_he_made_up(tmp_path: Path) -> None:
@@ -131,13 +157,13 @@ def test_a_node_numbers_nothing_before_its_witnesses_had_time_to_speak(tmp_path:
         async with node, unisono.connect(deployment) as session:
             await until(lambda: session.links.is_up(NODE))
             received = node.links.counters.received
-            session.links.send(NODE, edge.Open(session.address, 1, ("a",)))
+            session.links.send(NODE, control.OpenTopics(session.address, 1, ("a",)))
             await until(lambda: node.links.counters.received > received)
             assert node.host is not None
             await node.host.settle()
             session.links.send(NODE, Reminds(session.address, Seal("early", NODE, "").put(0, "a", 9)))
             await until(lambda: node.failure is not None)
-        log = Log(tmp_path / "data" / "n", MACHINE, edge.Logged)
+        log = FileLog(tmp_path / "data" / "n", TREE_LOG, control.Logged)
         assert [type(logged.message) for logged in log.recover()[1]] == [Began]
         log.close()
 

@@ -8,13 +8,15 @@ import pytest
 import unisono
 from tests.runtime.test_cluster import FAST, running, star, url
 from tests.runtime.test_session import take
+from tests.runtime.toy import until
 from unisono.errors import MisuseError, TransportError
-from unisono.runtime.named import NamedPublisher, Row, named_publisher
-from unisono.runtime.node import Node
+from unisono.protocols.sequencer.messages import Creates
+from unisono.runtime.client.publishing.named import NamedEvent, NamedPublisher, named_publisher
+from unisono.runtime.node.node import Node
 
 
-def rows(topic: str, *requests: int) -> list[Row]:
-    return [Row(topic, request, str(request).encode()) for request in requests]
+def rows(topic: str, *requests: int) -> list[NamedEvent]:
+    return [NamedEvent(topic, request, str(request).encode()) for request in requests]
 
 
 def test_what_was_said_before_is_not_said_again(tmp_path: Path) -> None:
@@ -62,8 +64,13 @@ def test_a_payload_that_comes_twice_is_heard_once(tmp_path: Path) -> None:
             west.subscribe("trades", order="fifo") as fifo,
         ):
             async with named_publisher(url(deployment, "east"), "spark") as publisher:
-                await publisher._open_topic("trades")
-                await publisher._send_payloads(rows("trades", 5, 6))
+                send = publisher._links.send
+                publisher._links.send = lambda to, message: (  # type: ignore[method-assign]
+                    None if isinstance(message, Creates) and message.items[0].first else send(to, message)
+                )
+                dying = asyncio.create_task(publisher.publish(rows("trades", 5, 6)))
+                await until(lambda: publisher._machine._phase == "numbers")
+                dying.cancel()
             async with named_publisher(url(deployment, "east"), "spark") as publisher:
                 assert await publisher.publish(rows("trades", 5, 6, 8)) == 3
             assert [event.data for event in await take(stream, 3)] == [5, 6, 8]

@@ -8,11 +8,12 @@ import pytest
 
 import unisono
 from tests.runtime.test_session import take
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Sequencing
+from unisono.model.deployment import Deployment
+from unisono.model.settings import BrokerSpec, NodeSpec, Sequencing
 from unisono.protocols.sequencer.messages import Creates
-from unisono.runtime.node import IN_PROCESS, Node
-from unisono.runtime.sequenced import SequencedSession
-from unisono.runtime.session import SessionConfig
+from unisono.runtime.client.sequenced import SequencedSession
+from unisono.runtime.client.session import SessionConfig
+from unisono.runtime.node.node import IN_PROCESS, Node
 
 EVENTS = 20
 
@@ -50,7 +51,7 @@ def test_events_of_one_turn_are_joined_per_topic_unless_order_is_causal(order: L
 
 
 def test_large_payloads_fill_the_window_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unisono.runtime.publish.WINDOW_BYTES_MAX", 1000)
+    monkeypatch.setattr("unisono.runtime.client.publishing.publications.WINDOW_BYTES_MAX", 1000)
 
     async def run() -> None:
         async with asyncio.timeout(60), unisono.connect("memory://") as session, session.subscribe("a") as stream:

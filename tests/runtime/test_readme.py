@@ -49,3 +49,15 @@ def test_the_readme_sequence_works_as_printed(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=30)
     assert [process.returncode for process in running] == [0, 0, 0]
+
+
+def test_the_audit_in_the_readme_says_what_is_shown(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"^    \$ printf .*?(?=\n\n)", page, re.M | re.S)
+    assert block is not None
+    lines = [line[4:] for line in block[0].splitlines()]
+    end = next(at for at, line in enumerate(lines) if line.startswith("$ unisono"))
+    script = "\n".join(lines[: end + 1]).replace("$ ", "", 1).replace("$ unisono", f"{sys.executable} -m unisono")
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert lines[-1] in done.stdout

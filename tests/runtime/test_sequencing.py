@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
-from unisono.model.deployment import Deployment, Region
-from unisono.runtime.sequencing import sequencer_config
+from unisono.model.deployment import Deployment
+from unisono.model.settings import Region
+from unisono.protocols.sequencer.deployed import sequencer_config
 
 
 def apart(round_trip_ms: float) -> Deployment:

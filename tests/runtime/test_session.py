@@ -16,10 +16,10 @@ from unisono.machine import Accepted, Heard, Joined, Stalled
 from unisono.model.event import Event
 from unisono.model.ids import Topic
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.runtime.notification import Notification
-from unisono.runtime.position import decode_position
-from unisono.runtime.session import Session
-from unisono.runtime.stream import Stream
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.position import decode_position
+from unisono.runtime.client.subscription.stream import Stream
 
 
 def play(story: Callable[[Session], Awaitable[None]], **options: Any) -> None:
@@ -272,7 +272,7 @@ def test_latest_only_keeps_the_newest_of_each_topic_and_key() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"order": "realtime"}, "synchronised clocks"),
+        ({"order": "realtime"}, "needs clocks that are watched"),
         ({"order": "causal"}, "sequencing.order"),
         ({"reliability": "reliable"}, "keeps payloads"),
         ({"start": "earliest"}, "archive"),

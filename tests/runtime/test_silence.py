@@ -15,8 +15,8 @@ import unisono
 from tests.runtime.test_cluster import FAST, star
 from tests.runtime.test_session import take
 from unisono.model.deployment import Deployment, dump_deployment
-from unisono.runtime.node import Node
-from unisono.runtime.session import Session
+from unisono.runtime.client.session import Session
+from unisono.runtime.node.node import Node
 
 SOURCES = Path(unisono.__file__).parents[1]
 

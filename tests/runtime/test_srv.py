@@ -1,26 +1,39 @@
 """Finding a deployment by DNS: a responder of our own on loopback, over UDP and TCP, honest and not."""
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import unisono
 from tests.runtime.test_cluster import running, star
-from unisono.errors import PeerError, TransportError
-from unisono.runtime.brokers import endpoint
-from unisono.runtime.srv import Target, decode_answer, encode_question, in_turn, resolve_srv
+from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.runtime.links.dialing import endpoint
+from unisono.runtime.links.srv import NameServer, resolve_srv
 
 NAME = "_unisono._tcp.example.test"
 
 
+class Target(NamedTuple):
+    """An SRV record."""
+
+    priority: int
+    weight: int
+    port: int
+    host: str
+
+
+def question_of(query: bytes) -> bytes:
+    """The question section alone: a client may add options after it."""
+    end = query.index(0, 12) + 5
+    return query[12:end]
+
+
 def spell(name: str) -> bytes:
-    return b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\0"
+    return b"".join(bytes([len(label)]) + label.encode() for label in name.split(".") if label) + b"\0"
 
 
 def respond(question: bytes, targets: list[Target], addresses: dict[str, str], truncated: bool = False) -> bytes:
@@ -33,7 +46,7 @@ def respond(question: bytes, targets: list[Target], addresses: dict[str, str], t
         records += spell(host) + b"\0\1\0\1\0\0\0\x3c\0\4" + bytes(int(part) for part in address.split("."))
     counts = b"\0\1" + len(targets).to_bytes(2, "big") + b"\0\0" + len(addresses).to_bytes(2, "big")
     flags = b"\x83\x80" if truncated else b"\x81\x80"
-    return question[:2] + flags + counts + question[12:] + (b"" if truncated else records)
+    return question[:2] + flags + counts + question_of(question) + (b"" if truncated else records)
 
 
 class Responder(asyncio.DatagramProtocol):
@@ -109,58 +122,85 @@ def test_a_long_answer_is_fetched_over_tcp_and_a_lost_question_is_asked_again() 
             return [] if len(asked) == 1 else [stale, respond(question, [], {}, truncated=True)]
 
         async with asyncio.timeout(60), dns(udp, lambda question: respond(question, targets, {})) as where:
-            seeds = await resolve_srv("example.test", where, 30)
+            seeds = await resolve_srv("example.test", NameServer(*where), 30)
             assert sorted(seeds) == sorted(f"{target.host}:{target.port}" for target in targets)
             assert len(asked) >= 2
 
     asyncio.run(run())
 
 
+async def refused(answer: Callable[[bytes], list[bytes]], timeout_s: float = 30) -> Exception:
+    async with dns(answer) as where:
+        with pytest.raises(unisono.UnisonoError) as failed:
+            await resolve_srv("example.test", NameServer(*where), timeout_s)
+        return failed.value
+
+
+def coded(question: bytes, code: int) -> bytes:
+    return question[:2] + bytes([0x81, 0x80 | code]) + b"\0\1\0\0\0\0\0\0" + question_of(question)
+
+
 def test_a_domain_without_nodes_and_a_server_that_is_not_there_are_transport_errors() -> None:
     async def run() -> None:
-        async with dns(lambda question: [question[:2] + b"\x81\x83" + question[4:]]) as where:
-            with pytest.raises(TransportError, match=f"no SRV record for {NAME}"):
-                await resolve_srv("example.test", where, 30)
-        with pytest.raises(TransportError, match="does not answer"):
-            await resolve_srv("example.test", where, 0.2)
+        for problem, answer in (
+            (f"no SRV record for {NAME}", lambda question: [coded(question, 3)]),
+            (f"no SRV record for {NAME}", lambda question: [respond(question, [], {})]),
+            ("example.test has no nodes", lambda question: [respond(question, [Target(0, 0, 0, ".")], {})]),
+        ):
+            error = await refused(answer)
+            assert isinstance(error, TransportError)
+            assert problem in str(error)
+        error = await refused(lambda question: [], timeout_s=0.2)
+        assert isinstance(error, TransportError)
+        assert "does not answer" in str(error)
 
     asyncio.run(run())
 
 
-def test_a_server_that_refuses_says_so() -> None:
-    question = encode_question(NAME, 7)
-    with pytest.raises(PeerError, match="code 5"):
-        decode_answer(question[:2] + b"\x81\x85" + question[4:], question)
+def test_a_server_that_refuses_or_talks_nonsense_is_to_blame() -> None:
+    async def run() -> None:
+        error = await refused(lambda question: [coded(question, 5)], timeout_s=5)
+        assert isinstance(error, PeerError)
+        assert "REFUSED" in str(error)
+        error = await refused(lambda question: [question[:2] + b"\xff" * 30], timeout_s=1)
+        assert isinstance(error, PeerError | TransportError)
+
+    asyncio.run(run())
 
 
-def test_names_that_are_none_are_the_callers_mistake() -> None:
-    for name in ("", "a..b", "x" * 64, ".".join(["y" * 60] * 5)):
-        with pytest.raises(unisono.MisuseError, match="no domain name"):
-            encode_question(f"_unisono._tcp.{name}" if name else "a..b", 1)
+@pytest.mark.parametrize("name", ["", "a..b", "x" * 64, ".".join(["y" * 60] * 5)])
+def test_names_that_are_none_are_the_callers_mistake(name: str) -> None:
+    with pytest.raises(MisuseError, match="no domain name"):
+        asyncio.run(resolve_srv(name, NameServer("127.0.0.1", 9), 1))
+
+
+def test_the_address_of_a_name_server_is_an_address() -> None:
+    with pytest.raises(MisuseError, match="IP address"):
+        asyncio.run(resolve_srv("example.test", NameServer("resolver.example.test", 53), 1))
 
 
 def test_priorities_come_first_and_weights_decide_within_them() -> None:
-    low = [Target(1, 90, 1, "often"), Target(1, 10, 1, "seldom")]
-    last = Target(2, 100, 1, "last")
-    dice = random.Random(5)
-    turns = [in_turn([last, *low], dice) for _ in range(500)]
-    assert all(turn[2] == last for turn in turns)
-    assert 400 < sum(turn[0] == low[0] for turn in turns) < 490
+    async def run() -> None:
+        targets = [Target(2, 100, 3, "last"), Target(1, 90, 1, "often"), Target(1, 10, 2, "seldom")]
+        firsts = []
+        async with dns(lambda question: [respond(question, targets, {})]) as where:
+            for _ in range(200):
+                *turn, last = await resolve_srv("example.test", NameServer(*where), 30)
+                assert last == "last:3"
+                firsts.append(turn[0])
+        assert 140 < firsts.count("often:1") < 200
+
+    asyncio.run(run())
 
 
-@given(st.binary(max_size=300), st.booleans())
-def test_no_answer_breaks_the_reader(data: bytes, is_ours: bool) -> None:
-    question = encode_question(NAME, 7)
-    whole = question[:2] + b"\x81\x80\0\1\0\2\0\1\0\1" + question[12:] + data if is_ours else data
-    try:
-        answer = decode_answer(whole, question)
-    except PeerError:
-        return
-    assert all(target.host for target in answer.targets)
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    async def run() -> None:
+        def answer(question: bytes) -> bytes:
+            said = respond(question, [Target(1, 1, 7474, "six.example.test")], {})
+            record = spell("six.example.test") + b"\0\x1c\0\1\0\0\0\x3c\0\x10" + bytes(15) + b"\1"
+            return said[:10] + b"\0\1" + said[12:] + record
 
+        async with dns(lambda question: [answer(question)]) as where:
+            assert await resolve_srv("example.test", NameServer(*where), 30) == ["[::1]:7474"]
 
-def test_a_name_that_points_at_itself_is_refused() -> None:
-    question = encode_question(NAME, 7)
-    here = 0xC000 | len(question)
-    with pytest.raises(PeerError, match="jumps forward"):
-        decode_answer(question[:2] + b"\x81\x80\0\1\0\1\0\0\0\0" + question[12:] + here.to_bytes(2, "big"), question)
+    asyncio.run(run())

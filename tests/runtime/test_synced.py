@@ -20,12 +20,13 @@ WORK = """
 import sys
 from pathlib import Path
 from unisono.model.time import Micros
-from unisono.runtime.holding import Holding, Identity
-from unisono.runtime.wal import Log, Logged
+from unisono.runtime.driver.data_directory import DataDirectory, Identity
+from unisono.runtime.driver.log import FileLog
+from unisono.turns import Logged
 
 directory = Path(sys.argv[1])
-Holding(directory).identify(Identity("d", "n"))
-log = Log(directory, "toy 1", int)
+DataDirectory(directory).identify(Identity("d", "n"))
+log = FileLog(directory, "toy 1", int)
 list(log.recover()[1])
 for number in range(3):
     log.commit([Logged(Micros(number), number)])

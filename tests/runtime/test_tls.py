@@ -8,9 +8,10 @@ import trustme
 
 import unisono
 from tests.runtime.test_cluster import Silent, running, star, url
-from unisono.model.deployment import Security, dump_deployment
-from unisono.runtime.brokers import embedded_endpoint
-from unisono.runtime.ens.embedded import EmbeddedEns
+from unisono.model.deployment import dump_deployment
+from unisono.model.settings import Security
+from unisono.runtime.brokers.deployed import embedded_endpoint
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
 
 
 def issue(directory: Path) -> Security:

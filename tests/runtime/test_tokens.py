@@ -10,15 +10,17 @@ import pytest
 import unisono
 from tests.runtime.test_cluster import Silent, running, star, url
 from unisono.errors import MisuseError, PeerError, TransportError
-from unisono.model.deployment import Deployment, Security
+from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
-from unisono.runtime import edge
-from unisono.runtime.brokers import embedded_endpoint, endpoint
-from unisono.runtime.connection import Connection
-from unisono.runtime.ens.adapter import Item
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.frames import Codec, Hello, Rejected
-from unisono.runtime.security import Tokens, prove, tokens_of
+from unisono.model.settings import Security
+from unisono.runtime.brokers.contract import Item
+from unisono.runtime.brokers.deployed import embedded_endpoint
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.links import control
+from unisono.runtime.links.connection import Connection
+from unisono.runtime.links.dialing import endpoint
+from unisono.runtime.links.frames import Codec, Hello, Rejected
+from unisono.runtime.links.security import Tokens, prove, tokens_of
 
 SECURITY = Security(token_variable="TEST_CLIENT_TOKEN", node_token_variable="TEST_NODE_TOKEN")
 
@@ -44,7 +46,9 @@ async def introduce(deployment: Deployment, hello: Hello, tls: ssl.SSLContext | 
             said.set_result(str(error))
 
     def make() -> Connection:
-        return Connection(Codec(edge.Letters), hello, True, admit, lambda _, __: None, closed, tokens=Tokens(own=token))
+        return Connection(
+            Codec(control.Letters), hello, True, admit, lambda _, __: None, closed, tokens=Tokens(own=token)
+        )
 
     _, connection = await loop.create_connection(make, *endpoint(deployment.node("hub").listen), ssl=tls)
     answer = await said

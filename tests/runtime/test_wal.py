@@ -11,24 +11,25 @@ from msgspec import Struct
 from unisono.errors import FormatError, TransportError
 from unisono.model.ids import Address
 from unisono.model.time import Micros
-from unisono.runtime import edge
-from unisono.runtime.sequencer import MACHINE
-from unisono.runtime.wal import Log, LogConfig, Logged
+from unisono.runtime.driver.log import FileLog, LogConfig
+from unisono.runtime.links import control
+from unisono.runtime.node.ordering import TREE_LOG
+from unisono.turns import Logged
 
 
-class Add(Struct, frozen=True, tag=True):
+class Add(Struct, frozen=True, tag="Add"):
     amount: int
 
 
-class Name(Struct, frozen=True, tag=True):
+class Name(Struct, frozen=True, tag="Name"):
     name: str
 
 
 FAST = LogConfig(sync=False)
 
 
-def open_log(directory: Path, machine: str = "toy 1", config: LogConfig = FAST) -> Log:
-    return Log(directory, machine, Add | Name, config)
+def open_log(directory: Path, machine: str = "toy 1", config: LogConfig = FAST) -> FileLog:
+    return FileLog(directory, machine, Add | Name, config)
 
 
 def read(directory: Path, machine: str = "toy 1") -> tuple[object, list[Logged]]:
@@ -207,15 +208,15 @@ def test_another_machines_log_is_refused(tmp_path: Path) -> None:
 def test_a_log_of_the_sequencer_of_another_release_is_refused_with_what_to_do(tmp_path: Path) -> None:
     for snapshot in (False, True):
         directory = tmp_path / str(snapshot)
-        log = Log(directory, "sequencer 3", edge.Logged)
+        log = FileLog(directory, "sequencer 3", control.Logged)
         list(log.recover()[1])
-        log.commit([Logged(Micros(1), edge.Open(Address("c"), 1, ("trades",)))])
+        log.commit([Logged(Micros(1), control.OpenTopics(Address("c"), 1, ("trades",)))])
         if snapshot:
             log.finish_snapshot(log.begin_snapshot(Micros(2), {}))
         log.close()
         advice = "written by 'sequencer 3'.*start the release that wrote it, or.*new data directory"
         with pytest.raises(FormatError, match=advice):
-            list(Log(directory, MACHINE, edge.Logged).recover()[1])
+            list(FileLog(directory, TREE_LOG, control.Logged).recover()[1])
 
 
 def test_the_log_is_bounded_by_snapshots(tmp_path: Path) -> None:

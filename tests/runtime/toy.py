@@ -24,32 +24,32 @@ from unisono.model.time import Micros
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled
 
 
-class Add(Struct, frozen=True, tag=True):
+class Add(Struct, frozen=True, tag="Add"):
     """Durable; the new total is delivered, and sent on to the toy's peer."""
 
     amount: int
 
 
-class Look(Struct, frozen=True, tag=True):
+class Look(Struct, frozen=True, tag="Look"):
     """Not durable: delivers the total."""
 
 
-class Note(Struct, frozen=True, tag=True):
+class Note(Struct, frozen=True, tag="Note"):
     """Durable, and shows nothing."""
 
     amount: int
 
 
-class Break(Struct, frozen=True, tag=True):
+class Break(Struct, frozen=True, tag="Break"):
     pass
 
 
-class Later(Struct, frozen=True, tag=True):
+class Later(Struct, frozen=True, tag="Later"):
     key: str
     at: int
 
 
-class Never(Struct, frozen=True, tag=True):
+class Never(Struct, frozen=True, tag="Never"):
     key: str
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from unisono.errors import MisuseError
 from unisono.model.journal import Record
 from unisono.sim import scenario
 
@@ -49,6 +50,24 @@ def test_a_paused_host_is_silent_and_then_goes_on() -> None:
 def test_clocks_are_off_by_their_own_amounts() -> None:
     notes = [r.note for r in played(kind="skew", by="1s") if r.kind == "fault"]
     assert len(notes) == len(set(notes)) == 5
+
+
+@pytest.mark.parametrize("how", ["set back", "cut", "lost"])
+def test_data_is_set_back_cut_or_lost_and_a_person_lets_the_node_go_on(how: str) -> None:
+    fault = {"kind": "rollback", "who": "n*", "how": how, "at": "4s", "age": "1s", "down": "300ms"}
+    found = scenario.with_options(scenario.load("sequencer/forgotten"), {"faults": [fault], "options.nodes_max": 1})
+    records = scenario.play(found, 1).records
+    [crash] = [record for record in records if record.kind == "crash"]
+    [restart] = [record for record in records if record.kind == "restart"]
+    assert 5_000_000 <= crash.at_us == restart.at_us - 300_000
+    assert restart.note == f"with data that was {how}"
+    numbers = [r.number for r in records if r.kind == "deliver" and r.number is not None and r.at_us > restart.at_us]
+    assert max(numbers) > 2**30, "numbers go on where no earlier life can have been"
+
+
+def test_what_keeps_no_data_cannot_lose_it() -> None:
+    with pytest.raises(MisuseError, match="no data that could be set back"):
+        played(kind="rollback", who="c3", at="2s")
 
 
 @pytest.mark.parametrize("kind", ["partition", "clog", "swizzle-clog", "pause", "skew"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unisono.audit import judge
-from unisono.sim import ens, faults, host, links, scenario, stages, workloads
+from unisono.sim import disk, ens, faults, host, links, scenario, stages, workloads
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = [
@@ -23,7 +23,11 @@ TABLES = [
     links.ByRegion,
     ens.EnsSpec,
     host.ServiceSpec,
+    disk.DriverSpec,
     faults.Crash,
+    faults.BadDisk,
+    faults.SlowDisk,
+    faults.Rollback,
     faults.Partition,
     faults.Clog,
     faults.SwizzleClog,

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from unisono.sim.scribe import Ring, Tree, node_id, shared_digits
+from unisono.sim.scribe import Ring, ScribeTree, node_id, shared_digits
 
 
 def ring_of(nodes: int) -> tuple[Ring, list[int]]:
@@ -48,7 +48,7 @@ def test_no_hop_loses_a_digit_but_the_last() -> None:
         assert digits[:-1] == sorted(digits[:-1])  # the last hop goes to the closest id, whatever its digits
 
 
-def reachable(tree: Tree) -> list[int]:
+def reachable(tree: ScribeTree) -> list[int]:
     found, under_way = [], [tree.root]
     while under_way:
         node = under_way.pop()
@@ -61,7 +61,7 @@ def reachable(tree: Tree) -> list[int]:
 def test_a_tree_reaches_each_member_once_however_they_come_and_go(seed: int) -> None:
     ring, ids = ring_of(300)
     dice, key = Random(seed), node_id("topic")
-    tree = Tree(ring.closest(key))
+    tree = ScribeTree(ring.closest(key))
     members: dict[int, None] = {}
     for _ in range(400):
         node = dice.choice(ids)
@@ -83,7 +83,7 @@ def test_a_tree_reaches_each_member_once_however_they_come_and_go(seed: int) -> 
 def test_a_join_stops_at_the_first_node_that_is_in_the_tree() -> None:
     ring, ids = ring_of(2_000)
     key = node_id("topic")
-    tree = Tree(ring.closest(key))
+    tree = ScribeTree(ring.closest(key))
     first = [tree.join(ring.route(node, key)) for node in ids[:20]]
     for node in ids[20:1_500]:
         tree.join(ring.route(node, key))

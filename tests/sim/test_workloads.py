@@ -10,13 +10,13 @@ import pytest
 from unisono.model.journal import Record
 from unisono.planning.groups import plan_groups
 from unisono.sim import scenario
-from unisono.sim.workloads import Popularity
+from unisono.sim.workloads import PopularityLaw
 
 
 @pytest.mark.parametrize(("shape", "published"), [(0.349, 46), (0.901, 17)])
 def test_power_law_interest_gives_the_published_group_sizes(shape: float, published: int) -> None:
     """Paper 000, section 5.1: 10 000 clients with 10 of 1000 topics each."""
-    popularity, dice = Popularity(1_000, shape), Random(1)
+    popularity, dice = PopularityLaw(1_000, shape), Random(1)
     subscriptions = [popularity.draw_distinct(dice, 10) for _ in range(10_000)]
     groups = plan_groups((str(who), str(topic)) for who, own in enumerate(subscriptions) for topic in own).groups
     alone = 1_000 - len(groups)  # topics that nobody has chosen
@@ -24,7 +24,7 @@ def test_power_law_interest_gives_the_published_group_sizes(shape: float, publis
 
 
 def test_uniform_is_uniform_and_distinct_is_distinct() -> None:
-    uniform, dice = Popularity(50, -1.0), Random(2)
+    uniform, dice = PopularityLaw(50, -1.0), Random(2)
     counts = Counter(uniform.draw(dice) for _ in range(50_000))
     assert len(counts) == 50
     assert max(counts.values()) < 1.25 * min(counts.values())

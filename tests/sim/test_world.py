@@ -125,9 +125,10 @@ def test_only_what_was_persisted_survives_a_crash() -> None:
     host = world.add("h", lambda name: Remembering())
     world.run()
     assert inputs(world, "h") == [Restarted()]
-    kept, lost = do(PERSIST), do(SetTimer("x", Micros(10)))
-    host.tell(kept)
-    host.tell(lost)
+    seen = Send(Address("somebody"), "seen")
+    kept, lost, unseen = do(PERSIST, seen), do(SetTimer("x", Micros(10))), do(PERSIST)
+    for message in (kept, lost, unseen):
+        host.tell(message)
     world.run(until=5)
     host.crash()
     host.restart()
@@ -167,7 +168,7 @@ def test_a_snapshot_replaces_the_log() -> None:
     world = World(0)
     host = world.add("h", lambda name: Remembering(), snapshot_every=3)
     for _ in range(4):
-        host.tell(do(PERSIST))
+        host.tell(do(PERSIST, Send(Address("somebody"), "seen")))
     world.run()
     assert len(host.disk.log) == 1
     host.crash()

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from unisono.spark.sink import Part, SinkOptions, StreamWriter, publish, rows_of
-from unisono.spark.source import Options, Range, StreamReader, UnisonoDataSource
+from unisono.spark.sink import PartitionRows, SinkOptions, SinkStreamWriter, publish, rows_of
+from unisono.spark.source import Range, SourceOptions, StreamReader, UnisonoDataSource
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Faulty(UnisonoDataSource):
         return "faulty"
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return Reading(Options(self._own()), schema, self._fault())
+        return Reading(SourceOptions(self._own()), schema, self._fault())
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStreamWriter:
         return Writing(SinkOptions(self._own(), schema), self._fault())
 
     def _own(self) -> Any:
@@ -53,7 +53,7 @@ class Faulty(UnisonoDataSource):
 
 
 class Reading(StreamReader):
-    def __init__(self, options: Options, schema: StructType, fault: Fault) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, fault: Fault) -> None:
         super().__init__(options, schema)
         self._fault = fault
 
@@ -66,7 +66,7 @@ class Reading(StreamReader):
         self._fault.strike("after-read", partition.upto)
 
 
-class Writing(StreamWriter):
+class Writing(SinkStreamWriter):
     def __init__(self, options: SinkOptions, fault: Fault) -> None:
         super().__init__(options)
         self._fault = fault
@@ -82,7 +82,7 @@ class Writing(StreamWriter):
         return message
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        rows = rows_of([m for m in messages if isinstance(m, Part)], self._options.topic)
+        rows = rows_of([m for m in messages if isinstance(m, PartitionRows)], self._options.topic)
         last = rows[-1].request
         self._fault.strike("before-commit", last)
         if self._fault.strikes("during-commit", last):

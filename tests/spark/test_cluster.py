@@ -19,7 +19,7 @@ from tests.spark.test_portscan import KEY, Traffic, generate, keep, prepare
 from unisono.audit import examine, read
 from unisono.audit.columns import write_parquet
 from unisono.model.journal import Header
-from unisono.spark.portscan import Rule, Watch
+from unisono.spark.portscan import PacketWatch, Rule
 
 pytestmark = pytest.mark.campaign
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -112,7 +112,7 @@ def work(tmp_path: Path) -> Work:
     script.write_text(JOB)
     write_parquet(journal, Header(), [record for seed in range(20) for record in random_trace(seed)])
     packets, _ = generate(Traffic(flows=300, scanners=4))
-    watch = Watch(Rule())
+    watch = PacketWatch(Rule())
     scanners = [name for packet in keep(prepare(packets, KEY), tmp_path / "archive") for name in watch.see(packet)]
     verdicts = [(verdict.judge, verdict.violations) for verdict in examine(read(journal)).verdicts]
     return Work(script, [str(journal), str(tmp_path / "archive"), str(tmp_path)], verdicts, scanners)

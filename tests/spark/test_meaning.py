@@ -1,6 +1,8 @@
 """Spark reads and refuses dirty logs as the Python judges do: the same verdicts, counts and words."""
 
 import gzip
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -9,16 +11,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.archive.test_archive import rows
-from tests.audit import dirty
+from tests.audit import dirty, refused
+from tests.audit.test_timely import LATE, PUBLISHED
 from tests.spark.test_source import fill
-from unisono.audit import Report, examine, judge, read, write_jsonl
+from unisono.audit import Report, examine, judge, judges, read, write_jsonl
 from unisono.audit.columns import write_parquet
 from unisono.cli.main import main
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import Header, Journal, Record
-from unisono.spark import reading
+from unisono.spark import meaning, reading
 from unisono.spark.archived import deliveries
 from unisono.spark.audits import audit, load, report_file
+from unisono.spark.limits import RangeLimits
+
+PARTS = RangeLimits(anchors=100, bucket_rows=100, task_rows=200, stream_rows=1000)
+"""Also small logs are judged in parts."""
 
 
 def said(report: Report) -> tuple[object, ...]:
@@ -34,15 +41,13 @@ def test_spark_says_of_dirty_files_what_python_says(spark: SparkSession, tmp_pat
     path = dirty.write_many(range(40), tmp_path, notices)
     expected = examine(read(path))
     assert sum(not verdict.holds for verdict in expected.verdicts) > 7, "there is something to find"
-    assert said(report_file(spark, path)) == said(expected)
+    assert said(report_file(spark, path, PARTS)) == said(expected)
 
 
 ROW = '{"subscriber":"s","event":"a","position":1}\n'
 REFUSED = {
     "no event": '{"subscriber":"s","position":1}\n',
-    "an unknown kind": '{"kind":"delivered","subscriber":"s","event":"a","position":1}\n',
     "no JSON": "{]\n",
-    "a number that no column holds": '{"subscriber":"s","event":"a","position":9223372036854775808}\n',
 }
 
 
@@ -94,7 +99,7 @@ def test_a_journal_without_deliveries_is_not_said_to_hold(spark: SparkSession, t
 def test_lines_are_read_in_ranges_and_named_by_their_number(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PIECE_BYTES", 100)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 400)
     records = [Record(subscriber="s", event=f"e{i}", position=i // 2) for i in range(40)]
     write_jsonl(tmp_path / "log", Header(), records)
     found = load(spark, tmp_path / "log").orderBy("_at").collect()
@@ -143,25 +148,70 @@ def test_a_frame_with_rows_to_refuse_is_refused(spark: SparkSession) -> None:
         audit(spark.createDataFrame([("subscribe", "s", None, None)], names))
 
 
-def test_malformed_lines_are_one_line_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_the_header_says_of_clocks_counts(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    write_jsonl(path, Header(promises=("timely",), skew_us=50), [PUBLISHED, LATE])
+    found = report_file(spark, path)
+    assert said(found) == said(examine(read(path)))
+    assert {v.judge: v.holds for v in found.verdicts}["timely"]
+
+
+def test_a_log_with_records_that_some_judge_needs_is_a_full_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judges of whole journals are asked in one task: a kind that nobody knows here must not leave one out."""
+    assert "arrive" not in meaning.full_kinds()
+    monkeypatch.setitem(judges.JUDGES, "prompt", judges.Judge(lambda trace: None, kinds=("arrive",)))
+    assert "arrive" in meaning.full_kinds()
+
+
+@pytest.mark.parametrize("what", refused.REFUSED)
+def test_what_is_refused_is_told_in_the_words_of_the_other_engines(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     """Before any JVM starts, where the first rows show it."""
-    (tmp_path / "log.jsonl").write_text(ROW + "{]\n")
-    monkeypatch.setattr(sys, "argv", ["unisono", "audit", str(tmp_path / "log.jsonl"), "--on", "spark"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr().err
+    make, words = refused.REFUSED[what]
+    path = make(tmp_path)
+    heard = set()
+    for engine in ("arrow", "spark"):
+        monkeypatch.setattr(sys, "argv", ["unisono", "audit", str(path), "--on", engine])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        heard.add(capsys.readouterr().err)
+    (said,) = heard
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_name_that_is_no_text_is_refused_before_spark_is_told(tmp_path: Path) -> None:
+    for name in ("a", os.fsdecode(b"\xff")):
+        (tmp_path / name).write_text(ROW)
+    with pytest.raises(FormatError, match="a name that is not UTF-8: rename it"):
+        reading.check_file(tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_a_cluster_that_does_not_answer_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        where = f"{scheme}://127.0.0.1:{nobody.getsockname()[1]}"
+        (tmp_path / "log").write_text(ROW)
+        monkeypatch.setattr(sys, "argv", ["unisono", "audit", str(tmp_path / "log"), "--on", where])
+        with pytest.raises(SystemExit) as ended:
+            main()
     assert ended.value.code == 2
-    assert "log.jsonl, line 2: " in said
-    assert said.strip().count("\n") == 0
+    assert f"unisono: {where}: " in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("first", range(1000, 2000, 100))
-def test_spark_says_of_a_thousand_dirty_logs_what_python_says(spark: SparkSession, tmp_path: Path, first: int) -> None:
-    path = dirty.write_many(range(first, first + 100), tmp_path, notices=False)
-    assert said(report_file(spark, path)) == said(examine(read(path)))
+@pytest.mark.parametrize("first", range(1000, 11_000, 500))
+def test_spark_says_of_ten_thousand_dirty_logs_what_python_says(
+    spark: SparkSession, tmp_path: Path, first: int
+) -> None:
+    path = dirty.write_many(range(first, first + 500), tmp_path, notices=False)
+    assert said(report_file(spark, path, PARTS)) == said(examine(read(path)))
 
 
 @pytest.mark.campaign

@@ -13,7 +13,7 @@ from tests.spark.queries import finish
 from unisono.archive.schema import ArchivedEvent
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.model.time import Micros
-from unisono.spark.portscan import Packet, Rule, Watch, blacklist, incomplete, suspects
+from unisono.spark.portscan import Evidence, ObservedPacket, PacketWatch, Rule, blacklist, incomplete, suspects
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "portscan"))
 
@@ -21,8 +21,8 @@ from evaluate import KEY, evaluate  # pyright: ignore[reportMissingImports]
 from traffic import SECOND, Traffic, generate, prepare, pseudonym  # pyright: ignore[reportMissingImports]
 
 
-def packet(t: int, flag: str, port: int = 1, site: str = "a") -> Packet:
-    return Packet(t, site, "src", "dst", port, port, flag)
+def packet(t: int, flag: str, port: int = 1, site: str = "a") -> ObservedPacket:
+    return ObservedPacket(t, site, "src", "dst", port, port, flag)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def packet(t: int, flag: str, port: int = 1, site: str = "a") -> Packet:
     ],
 )
 def test_a_handshake_is_incomplete_in_one_order_only(flags: list[str], found: bool) -> None:
-    watch = Watch(Rule(targets_min=1, sites_min=1, timeout_us=100))
+    watch = PacketWatch(Rule(targets_min=1, sites_min=1, timeout_us=100))
     told = [name for i, flag in enumerate(flags) for name in watch.see(packet(i, flag))]
-    told += watch.see(Packet(500, "a", "other", "dst", 9, 9, "S"))
+    told += watch.see(ObservedPacket(500, "a", "other", "dst", 9, 9, "S"))
     assert told == (["src"] if found else [])
 
 
 def test_evidence_of_one_site_is_not_enough_and_old_evidence_is_forgotten() -> None:
-    watch = Watch(Rule(targets_min=2, sites_min=2, window_us=1000))
+    watch = PacketWatch(Rule(targets_min=2, sites_min=2, window_us=1000))
 
     def probe(t: int, port: int, site: str) -> list[str]:
         return [name for i, flag in enumerate(("S", "SA", "R")) for name in watch.see(packet(t + i, flag, port, site))]
@@ -55,6 +55,17 @@ def test_evidence_of_one_site_is_not_enough_and_old_evidence_is_forgotten() -> N
     assert probe(5200, 5, "b") == [], "told once"
 
 
+def test_who_left_no_evidence_for_a_window_is_forgotten_and_can_be_told_again() -> None:
+    evidence = Evidence(Rule(targets_min=2, sites_min=2, window_us=1000, lateness_us=10))
+    told = [evidence.count("x", target, now) for now, target in ((0, "a|1"), (10, "b|1"), (20, "a|2"), (1500, "a|1"))]
+    assert told == [False, True, False, False]
+    assert evidence.count("x", "b|1", 1510), "after a window without evidence"
+    for i in range(50):
+        evidence.count(f"once{i}", "a|1", 2000 + 100 * i)
+    assert len(evidence.targets) <= 12
+    assert not evidence.told
+
+
 def test_without_order_or_reliability_scanners_escape() -> None:
     scores = evaluate(Traffic(flows=800))
     assert scores["fifo, reliable"] == (1.0, 1.0)
@@ -63,9 +74,9 @@ def test_without_order_or_reliability_scanners_escape() -> None:
     assert scores["one site alone"] == (1.0, 0.0)
 
 
-def keep(told: list[Packet], directory: Path) -> list[Packet]:
+def keep(told: list[ObservedPacket], directory: Path) -> list[ObservedPacket]:
     """An archive of what sites said; at the end a packet much later, so that nothing before it is waited for."""
-    late = Packet(told[-1].t + 60 * SECOND, "site0", "nobody", "nothing", 1, 0, "A")
+    late = ObservedPacket(told[-1].t + 60 * SECOND, "site0", "nobody", "nothing", 1, 0, "A")
     rows = [
         ArchivedEvent(i, "packets", i, p.site, i, p.t, p.t, None, {}, msgspec.json.encode(p))
         for i, p in enumerate([*told, late], 1)
@@ -80,7 +91,7 @@ def test_the_stream_blacklists_whom_the_rule_blacklists(spark: SparkSession, tmp
     traffic = Traffic(flows=300, scanners=4)
     packets, scanners = generate(traffic)
     told = keep(prepare(packets, KEY), tmp_path / "archive")
-    watch = Watch(Rule())
+    watch = PacketWatch(Rule())
     expected = {name for packet in told for name in watch.see(packet)}
     assert expected <= {pseudonym(KEY, name) for name in scanners}
     events = spark.readStream.format("unisono").option("maxRowsPerTrigger", "600").load(str(tmp_path / "archive"))
@@ -103,17 +114,17 @@ def test_the_stream_blacklists_whom_the_rule_blacklists(spark: SparkSession, tmp
 
 
 def test_the_order_of_the_log_decides_what_a_handshake_was(spark: SparkSession) -> None:
-    """Natively as by `Watch`, in every order of the packets of a handshake, with a packet lost or one twice."""
+    """Natively as by `PacketWatch`, in every order of the packets of a handshake, with a packet lost or one twice."""
     orders = [flags for n in (1, 2, 3, 4) for flags in permutations(("S", "SA", "A", "R"), n)]
     orders += [("S", "SA", "R", "S"), ("S", "S", "SA"), ("S", "SA", "SA", "A"), ("S", "SA", "R", "A", "S")]
     rule = Rule(targets_min=1, sites_min=1, timeout_us=100)
     told = [
-        Packet(1000 * port + 99 - i, "a", f"src{port}", "dst", port, 1, flag)  # clocks say the reverse
+        ObservedPacket(1000 * port + 99 - i, "a", f"src{port}", "dst", port, 1, flag)  # clocks say the reverse
         for port, flags in enumerate(orders, 1)
         for i, flag in enumerate(flags)
     ]
-    told.append(Packet(10**6, "a", "nobody", "nothing", 1, 0, "A"))
-    watch = Watch(rule)
+    told.append(ObservedPacket(10**6, "a", "nobody", "nothing", 1, 0, "A"))
+    watch = PacketWatch(rule)
     expected = {name for packet in told for name in watch.see(packet)}
     rows = [(seq, msgspec.json.encode(packet)) for seq, packet in enumerate(told, 1)]
     found = incomplete(spark.createDataFrame(rows, "seq BIGINT, payload BINARY"), rule).collect()

@@ -18,13 +18,14 @@ from tests.spark.faulty import COMMITTING, FAULTS, READING, Fault, Faulty, Readi
 from tests.spark.queries import finish
 from tests.spark.test_source import fill
 from unisono.errors import MisuseError
-from unisono.model.deployment import Deployment, NodeSpec
+from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
+from unisono.model.settings import NodeSpec
 from unisono.model.time import SECOND, Micros
-from unisono.runtime.node import Node
-from unisono.runtime.sequencing import CLIENT_LEASE_US
+from unisono.protocols.sequencer.deployed import CLIENT_LEASE_US
+from unisono.runtime.node.node import Node
 from unisono.spark.sink import SinkOptions, collect, publish, rows_of
-from unisono.spark.source import ROWS, Options
+from unisono.spark.source import ROWS, SourceOptions
 
 HOUR = Micros(3600 * SECOND)
 NO_FAULT = Fault()
@@ -149,7 +150,7 @@ def test_a_node_knows_how_far_a_sink_has_come_an_hour_later_and_after_a_restart(
 
 def play(archive: Path, url: str, fault: Fault) -> None:
     """What Spark asks of source and sink, from the first row on: the checkpoint was lost too."""
-    source = Options({"path": str(archive), "maxRowsPerTrigger": "30", "minPartitions": "3"})
+    source = SourceOptions({"path": str(archive), "maxRowsPerTrigger": "30", "minPartitions": "3"})
     reader, writer = Reading(source, ROWS, fault), Writing(options(url=url), fault)
     start = reader.initialOffset()
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:

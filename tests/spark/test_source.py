@@ -19,14 +19,14 @@ from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig, ArchiveWriter
 from unisono.errors import DataLossError, MisuseError
 from unisono.model.time import Micros
-from unisono.runtime.ens.nats_wire import NatsOptions
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.streamed import StreamWriter
+from unisono.runtime.archiving.streamed import StreamArchiveWriter
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 from unisono.spark.source import (
     ROWS,
     BatchReader,
-    Options,
     Range,
+    SourceOptions,
     StreamReader,
     arrow_schema,
     rows_of,
@@ -41,7 +41,9 @@ SHELVES = count(1)
 class Shelf:
     """An archive of a hundred rows that a test can add to and take from; `location` is what users write."""
 
-    def __init__(self, location: str, open_writer: Callable[[ArchiveConfig], ArchiveWriter | StreamWriter]) -> None:
+    def __init__(
+        self, location: str, open_writer: Callable[[ArchiveConfig], ArchiveWriter | StreamArchiveWriter]
+    ) -> None:
         self.location = location
         self._open_writer = open_writer
         self.fill(1, 100)
@@ -74,17 +76,17 @@ def archive(tmp_path: Path) -> Shelf:
 def in_stream(server: NatsServer) -> Shelf:
     name = f"shelf{next(SHELVES)}"  # a test that is tried again has a new one
     options = NatsOptions((server.url,))
-    return Shelf(f"{server.url}/{name}", lambda config: StreamWriter(name, options, 1, config))
+    return Shelf(f"{server.url}/{name}", lambda config: StreamArchiveWriter(name, options, 1, config))
 
 
 @pytest.fixture(params=["archive", "in_stream"])
 def either(request: pytest.FixtureRequest) -> Shelf:
     """What holds for files holds for a stream."""
-    shelf: Shelf = request.getfixturevalue(request.param)
-    return shelf
+    store: Shelf = request.getfixturevalue(request.param)
+    return store
 
 
-def append(writer: ArchiveWriter | StreamWriter, first: int, count: int) -> None:
+def append(writer: ArchiveWriter | StreamArchiveWriter, first: int, count: int) -> None:
     for start in range(first, first + count, 10):
         writer.append(rows(start, 10), NOW)
 
@@ -94,12 +96,12 @@ def fill(directory: Path, first: int, count: int) -> None:
         append(writer, first, count)
 
 
-def reader(shelf: Shelf, **options: str) -> StreamReader:
-    return StreamReader(Options({"path": shelf.location, **options}), ROWS)
+def reader(store: Shelf, **options: str) -> StreamReader:
+    return StreamReader(SourceOptions({"path": store.location, **options}), ROWS)
 
 
 def read(path: Path | str, part: Range, **options: str) -> list[ArchivedEvent]:
-    batches = rows_of(Options({"path": str(path), **options}), part, arrow_schema(ROWS))
+    batches = rows_of(SourceOptions({"path": str(path), **options}), part, arrow_schema(ROWS))
     return [event for batch in batches for event in to_events(batch)]
 
 
@@ -134,8 +136,11 @@ def test_notices_of_gaps_are_no_events(tmp_path: Path) -> None:
 def test_a_stream_starts_where_it_is_told(either: Shelf) -> None:
     starts = {start: reader(either, startingSeq=start).initialOffset()["seq"] for start in ("earliest", "latest", "41")}
     assert starts == {"earliest": 0, "latest": 100, "41": 40}
+    since = {at: reader(either, startingTimestamp=at).initialOffset()["seq"] for at in ("0", "46", "105", "106")}
+    assert since == {"0": 0, "46": 40, "105": 99, "106": 100}
     either.drop()
     assert reader(either).initialOffset()["seq"] == 90
+    assert reader(either, startingTimestamp="1970-01-01").initialOffset()["seq"] == 90
 
 
 def test_admission_takes_no_more_than_it_may(either: Shelf) -> None:
@@ -174,6 +179,8 @@ def test_rows_removed_before_they_were_read_are_told(either: Shelf) -> None:
         ({"path": "x", "stream": "S"}, "one place"),
         ({"path": "x", "colour": "red"}, "unknown option 'colour'"),
         ({"path": "x", "startingSeq": "yesterday"}, "startingSeq"),
+        ({"path": "x", "startingTimestamp": "yesterday"}, "startingTimestamp is a moment"),
+        ({"path": "x", "startingSeq": "5", "startingTimestamp": "0"}, "startingSeq or startingTimestamp"),
         ({"path": "x", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
         ({"path": "x", "failOnDataLoss": "maybe"}, "failOnDataLoss"),
         ({"path": "x", "gaps": "hide"}, "gaps is omit, rows or fail"),
@@ -181,7 +188,7 @@ def test_rows_removed_before_they_were_read_are_told(either: Shelf) -> None:
 )
 def test_a_wrong_option_is_named(options: dict[str, str], problem: str) -> None:
     with pytest.raises(MisuseError, match=problem):
-        Options(options)
+        SourceOptions(options)
 
 
 def test_an_unknown_offset_version_is_refused(archive: Shelf) -> None:
@@ -191,7 +198,7 @@ def test_an_unknown_offset_version_is_refused(archive: Shelf) -> None:
 
 def test_a_column_the_archive_does_not_have_is_named(archive: Shelf) -> None:
     with pytest.raises(MisuseError, match="colour"):
-        BatchReader(Options({"path": archive.location}), StructType().add("seq", "long").add("colour", "string"))
+        BatchReader(SourceOptions({"path": archive.location}), StructType().add("seq", "long").add("colour", "string"))
 
 
 def test_spark_reads_the_archive_without_registration(spark: SparkSession, archive: Shelf) -> None:
@@ -215,17 +222,18 @@ def test_one_use_of_a_frame_does_not_narrow_another(spark: SparkSession, archive
 
 def test_no_filter_is_pushed_into_the_reader(archive: Shelf) -> None:
     """Decision 17. A reader with a `pushFilters` of its own is refused by sessions that do not allow it, besides."""
-    found = BatchReader(Options({"path": archive.location}), ROWS)
+    found = BatchReader(SourceOptions({"path": archive.location}), ROWS)
     assert found.pushFilters.__func__ is DataSourceReader.pushFilters
 
 
 def test_a_batch_reads_the_range_that_options_name(either: Shelf) -> None:
     def read_batch(**more: str) -> list[int]:
-        batch = BatchReader(Options({"path": either.location, "minPartitions": "3", **more}), ROWS)
+        batch = BatchReader(SourceOptions({"path": either.location, "minPartitions": "3", **more}), ROWS)
         return [row.seq for part in batch.partitions() for row in read(either.location, part)]
 
     assert read_batch(startingSeq="21", endingSeq="40") == list(range(21, 41))
     assert read_batch(startingSeq="101") == []
+    assert read_batch(startingTimestamp="1970-01-01T00:00:00.000100Z") == list(range(95, 101))
     with pytest.raises(MisuseError, match="endingSeq is 101, and the last row that is sealed is 100"):
         read_batch(endingSeq="101")
     with pytest.raises(MisuseError, match="a stream has no end"):

@@ -34,3 +34,5 @@ def test_runs_are_packed_into_few_tasks_and_given_back_in_order(spark: SparkSess
     work = SeedWork("coded/redundancy", b'{"events": 2, "subscribers": 2}')
     found = [(row.run, row.result) for row in sweep(spark, work, [9, 3, 7, 4], tmp_path / "out").collect()]
     assert found == [(seed, work(seed)) for seed in (3, 4, 7, 9)]
+    again = sweep(spark, work, range(3, 6), tmp_path / "out").collect()
+    assert [(row.run, row.result) for row in again] == [(seed, work(seed)) for seed in (3, 4, 5)]

@@ -15,7 +15,7 @@ ARCHIVE = spark.conf.get("unisono.archive")
 
 @dp.table
 def events() -> DataFrame:
-    """Every event of the archive, once: each run goes on behind the last one."""
+    """Every event of the archive, once: each run goes on after the last one."""
     return spark.readStream.format("unisono").load(ARCHIVE)
 
 

@@ -1,8 +1,8 @@
 """The manifest: which segments count. It is replaced as a whole, last of all, so that a segment exists or does not.
 
 It also says *which* archive this is. An archive has an id for life, and every life of a writer is a term with an id of
-its own. A `Mark` (archive, row, term of the row) therefore names a row for ever: of an archive that was replaced,
-shortened or rolled back and written on, no mark of the old one fits (`Manifest.loss`).
+its own. An `ArchiveMark` (archive, row, term of the row) therefore names a row for ever: of an archive that was
+replaced, shortened or rolled back and written on, no mark of the old one fits (`Manifest.loss`).
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ class Term(Struct, frozen=True):
     id: str
 
 
-class Mark(Struct, frozen=True):
+class ArchiveMark(Struct, frozen=True):
     """A row that a reader has seen. One without an archive fits any, one without a term any row of its archive."""
 
     seq: int
@@ -66,17 +66,17 @@ class Manifest(Struct, frozen=True):
     def last(self) -> int:
         return self.segments[-1].last if self.segments else self.dropped_upto
 
-    def mark(self, seq: int) -> Mark:
+    def mark(self, seq: int) -> ArchiveMark:
         """What names this row, or the place before the first one."""
         terms = [term.id for term in self.terms if term.first <= seq]
-        return Mark(seq, self.archive, terms[-1] if terms else "")
+        return ArchiveMark(seq, self.archive, terms[-1] if terms else "")
 
-    def loss(self, mark: Mark) -> str | None:
+    def loss(self, mark: ArchiveMark) -> str | None:
         """Why this is not the archive that the mark was taken of, in words; None if it is."""
         return loss(mark, self.mark(min(mark.seq, self.last)), self.last)
 
 
-def loss(mark: Mark, now: Mark, last: int) -> str | None:
+def loss(mark: ArchiveMark, now: ArchiveMark, last: int) -> str | None:
     """Compares a mark with what names its row `now`, or the `last` one where the archive ends before it."""
     if not mark.archive:
         return None

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyarrow import fs
 
-from unisono.archive.manifest import MANIFEST, Manifest, Mark, Segment, load_manifest, parse_manifest
+from unisono.archive.manifest import MANIFEST, ArchiveMark, Manifest, Segment, load_manifest, parse_manifest
 from unisono.archive.schema import ARCHIVE_KEY, ArchivedEvent, brought_up, check_schema, to_events
 from unisono.errors import DataLossError, FormatError, MisuseError
 
@@ -55,11 +55,11 @@ class Archive:
         manifest = self.manifest()
         return manifest.first, manifest.last
 
-    def mark(self, seq: int) -> Mark:
+    def mark(self, seq: int) -> ArchiveMark:
         """What names a row that is sealed, or the place before the first one, for ever."""
         return self.manifest().mark(seq)
 
-    def loss(self, mark: Mark) -> str | None:
+    def loss(self, mark: ArchiveMark) -> str | None:
         """Why this is no longer the archive that the mark was taken of, in words; None if it is."""
         return self.manifest().loss(mark)
 

@@ -6,7 +6,6 @@ a crash left behind finishes or removes it; no hand is needed. What no crash lea
 to know and does not, is kept: then the manifest is older than the rows, and a person has to say what is right.
 """
 
-import fcntl
 import io
 import re
 import secrets
@@ -24,6 +23,7 @@ from unisono.archive.manifest import Manifest, Segment, Term, load_manifest, sav
 from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, ArchivedEvent, brought_up, check_schema, to_batch
 from unisono.errors import FormatError, MisuseError
 from unisono.model.time import SECOND, Micros
+from unisono.structures.locks import lock_file
 from unisono.structures.records import frame, scan
 
 LOCK = "lock"
@@ -251,11 +251,9 @@ class ArchiveWriter:
 def locked(directory: Path) -> IO[str]:
     """The lock of an archive's one writer, until it is closed; raises MisuseError while somebody has it."""
     lock = (directory / LOCK).open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock_file(lock.fileno()):
         lock.close()
-        raise MisuseError(f"{directory} has a writer already") from None
+        raise MisuseError(f"{directory} has a writer already")
     return lock
 
 

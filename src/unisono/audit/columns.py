@@ -10,13 +10,14 @@ floats that are whole, or integers as names; `normal` gives every batch the one 
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from unisono.audit.files import NAMES, NEEDED, NUMBERS, WHOLE_MAX, check, check_header, check_kind
+from unisono.audit.files import MOMENTS, NAMES, NEEDED, NUMBERS, WHOLE_MAX, check_header, check_kind, lacking, missing
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import HEADER_KEY, Header, Record
 
@@ -29,6 +30,9 @@ except ImportError:
     raise MisuseError("Arrow and Parquet journals need pyarrow: pip install 'unisono[arrow]'") from None
 
 BATCH_ROWS = 1 << 16
+CODED_ROWS = 1 << 18
+"""Of names as codes, where a batch repeats the names of its row group."""
+CODED: Any = pa.dictionary(pa.int32(), pa.string())
 BROKEN = (pa.ArrowException, OSError, EOFError, ValueError, zlib.error)
 """What pyarrow raises for a garbled file; names that are not UTF-8 are a ValueError."""
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
@@ -90,15 +94,21 @@ def scan(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, 
 
 
 def scan_batches(
-    file: IO[bytes], name: str, given: Mapping[str, Any], groups: Sequence[int] | None = None, row: int = 0
+    file: IO[bytes],
+    name: str,
+    given: Mapping[str, Any],
+    groups: Sequence[int] | None = None,
+    row: int = 0,
+    coded: bool = False,
 ) -> tuple[Header, Iterator[Any]]:
     """The header, and the rows as checked batches of the one schema.
 
-    Of Parquet only some row groups, if they are named; `row` rows of the file come before them.
+    Of Parquet only some row groups, if they are named; `row` rows of the file come before them. `coded`: names that the
+    file has as codes stay so, which costs half the time and the memory of text.
     """
     try:
-        schema, batches = _open(file, groups)
-        names, metadata = schema.names, schema.metadata or {}
+        opened = _open(file, groups, coded)
+        names, metadata = opened.schema.names, opened.schema.metadata or {}
     except BROKEN as problem:
         raise FormatError(name, _first_line(problem)) from None
     header = Header()
@@ -114,42 +124,112 @@ def scan_batches(
     for column in () if "kind" in names or "kind" in given else _LEAST:
         if column not in names and column not in given:
             raise FormatError(f"{name}, column {column}", f"missing; the file has {', '.join(names) or 'none'}")
-    return header, _normal_batches(file, name, batches, given, row)
+    return header, _normal_batches(file, name, opened, given, row)
 
 
-def _open(file: IO[bytes], groups: Sequence[int] | None) -> tuple[Any, Iterator[Any]]:
+class _Opened(NamedTuple):
+    """A file: its columns, its batches, whether names come as codes, and of Parquet the row groups that are read."""
+
+    schema: Any
+    batches: Iterator[Any]
+    coded: bool = False
+    groups: Sequence[int] = ()
+
+
+def _open(file: IO[bytes], groups: Sequence[int] | None, coded: bool) -> _Opened:
+    """Names stay `coded` only in Parquet: in Arrow files a code may stand for nothing."""
     magic = file.read(6)
     file.seek(0)
     if magic.startswith(b"PAR1"):
         parquet = pq.ParquetFile(file)
-        known = [column for column in COLUMNS if column in parquet.schema_arrow.names]
-        return parquet.schema_arrow, parquet.iter_batches(BATCH_ROWS, groups, columns=known)
+        schema = parquet.schema_arrow
+        known = _known(schema)
+        texts = [name for name in NAMES if schema.names.count(name) == 1 and schema.field(name).type == pa.string()]
+        if coded and texts:
+            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=texts)
+        batches = parquet.iter_batches(CODED_ROWS if coded else BATCH_ROWS, groups, columns=known)
+        return _Opened(schema, batches, coded, range(parquet.num_row_groups) if groups is None else groups)
     if magic == b"ARROW1":
         reader = ipc.open_file(file)
-        return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
+        return _Opened(reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches)))
     stream = ipc.open_stream(file)
-    return stream.schema, iter(stream)
+    return _Opened(stream.schema, iter(stream))
 
 
-def _normal_batches(
-    file: IO[bytes], name: str, batches: Iterator[Any], given: Mapping[str, Any], row: int
-) -> Iterator[Any]:
+def _known(schema: Any) -> list[str]:
+    return [column for column in COLUMNS if column in schema.names]
+
+
+def _normal_batches(file: IO[bytes], name: str, opened: _Opened, given: Mapping[str, Any], row: int) -> Iterator[Any]:
     with file:
+        first = row
         while True:
             try:
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                batch.validate(full=True)  # pyarrow trusts offsets: a garbled file would crash the process
-                found = normal(batch, given, name, row)
+                batch = next(opened.batches, None)
             except BROKEN as problem:
-                raise FormatError(f"{name}, row {row + 1}", _first_line(problem)) from None
+                raise _unreadable(file, name, opened, first, row, problem) from None
+            if batch is None:
+                return
+            batch = batch.select(_known(batch.schema))
+            try:
+                batch.validate(full=True)  # pyarrow trusts offsets: a garbled file would crash the process
+                found = normal(batch, given, name, row, opened.coded)
+            except BROKEN as problem:
+                raise _garbled(name, batch, row, problem) from None
             yield found
             row += batch.num_rows
 
 
-def normal(batch: Any, given: Mapping[str, Any], name: str, row: int) -> Any:
+def _unreadable(
+    file: IO[bytes], name: str, opened: _Opened, first: int, row: int, problem: BaseException
+) -> FormatError:
+    """Of Parquet the first row group that cannot be read, however large the batches are in which it was tried."""
+    for group in opened.groups:
+        parquet = pq.ParquetFile(file)
+        rows = parquet.metadata.row_group(group).num_rows
+        try:
+            parquet.read_row_group(group, columns=_known(opened.schema))
+        except BROKEN as why:
+            return FormatError(f"{name}, rows {first + 1} to {first + rows}", f"{_first_line(why)}: write it again")
+        first += rows
+    return FormatError(f"{name}, row {row + 1}", _first_line(problem))
+
+
+def _garbled(name: str, batch: Any, row: int, problem: BaseException) -> FormatError:
+    """Text that is no text is told by its row; of anything else pyarrow says what it says."""
+    found = [(i, column) for column in batch.schema.names for i in _not_text(batch.column(column))]
+    if not found:
+        return FormatError(f"{name}, row {row + 1}", _first_line(problem))
+    i, column = min(found, key=lambda it: it[0])
+    return FormatError(f"{name}, row {row + i + 1}, column {column}", "not UTF-8: cast it where it is written")
+
+
+def _not_text(array: Any) -> list[int]:
+    """The rows of an array that are not UTF-8, if that is what is wrong with it: then it can be looked into."""
+    texts, codes = (array.dictionary, array.indices) if pa.types.is_dictionary(array.type) else (array, None)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as why:
+        if not _is_text(texts.type) or "UTF8" not in str(why):
+            return []
+    else:
+        return []
+    bad = [i for i, text in enumerate(texts.cast(pa.binary()).to_pylist()) if not _is_utf8(text)]
+    rows = bad if codes is None else [pc.index(codes, i).as_py() for i in bad]
+    return [i for i in rows if i >= 0]
+
+
+def _is_utf8(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def normal(batch: Any, given: Mapping[str, Any], name: str, row: int, coded: bool = False) -> Any:
     """The batch in the schema of journals; `given` fills what rows leave out, `row` rows of the file came before.
+    Names may stay `coded`.
 
     Raises FormatError for the first column that does not fit, else for the first row that lacks what its kind needs.
     """
@@ -157,35 +237,46 @@ def normal(batch: Any, given: Mapping[str, Any], name: str, row: int) -> Any:
     for column in COLUMNS:
         wanted, default = _TYPES[column], given.get(column, _DEFAULTS.get(column))
         if column in batch.schema.names:
-            array = _fit(batch.column(column), column, lambda i: f"{name}, row {row + i + 1}", name)
+            array = batch.column(column)
+            if not (coded and array.type == CODED and column in NAMES):
+                array = _fit(array, column, lambda i: f"{name}, row {row + i + 1}", name)
             if default is not None and array.null_count:
-                array = array.fill_null(default)
+                array = array.cast(wanted).fill_null(default)
         else:
-            array = pa.repeat(pa.scalar(default, wanted), batch.num_rows)
+            array = _unsaid(wanted, default, batch.num_rows)
         arrays.append(array)
-    found = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    found = pa.RecordBatch.from_arrays(arrays, COLUMNS) if coded else pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
     check_rows(found, name, "row", row)
     return found
 
 
+@lru_cache(maxsize=16)
+def _unsaid(kind: Any, default: Any, rows: int) -> Any:
+    """A column that a file does not have: the same for all its batches but the last."""
+    return pa.repeat(pa.scalar(default, kind), rows)
+
+
 def check_rows(batch: Any, name: str, unit: str, row: int) -> None:
-    """As `files.check`, of all rows of a batch in the schema at once."""
+    """As `files.lacking`, of all rows of a batch in the schema at once."""
     kinds = batch.column("kind")
     for kind in kinds.unique().to_pylist():
         if kind not in NEEDED:
             i = pc.index(kinds, kind).as_py()
             check_kind(kind, f"{name}, {unit} {row + i + 1}")
-    lacking = []
+    lacking_at = []
     for column in dict.fromkeys(column for needed in NEEDED.values() for column in needed):
         array = batch.column(column)
         if array.null_count:
             needing = pa.array([kind for kind, needed in NEEDED.items() if column in needed])
             i = pc.index(pc.and_(array.is_null(), pc.is_in(kinds, needing)), True).as_py()
             if i >= 0:
-                lacking.append(i)
-    if lacking:
-        first = min(lacking)
-        check(next(records_of(batch.slice(first, 1))), name, unit, row + first + 1)
+                lacking_at.append(i)
+    if lacking_at:
+        first = min(lacking_at)
+        record = next(records_of(batch.slice(first, 1)))
+        lacks = lacking(record)
+        assert lacks is not None
+        raise missing(record, lacks, f"{name}, {unit} {row + first + 1}")
 
 
 def records_of(batch: Any) -> Iterator[Record]:
@@ -229,7 +320,12 @@ def _is_text(kind: Any) -> bool:
 
 
 def _misfit(name: str, column: str, kind: Any) -> FormatError:
-    return FormatError(f"{name}, column {column}", f"is of type {kind}, which does not fit {_TYPES[column]}")
+    advice = MOMENTS if column.endswith("_us") else ""
+    if column in NUMBERS and _is_text(kind) and not advice:
+        advice = ": cast it where it is written"
+    if pa.types.is_decimal(kind) or (column in NAMES and (pa.types.is_binary(kind) or pa.types.is_floating(kind))):
+        advice = ": cast it where it is written"
+    return FormatError(f"{name}, column {column}", f"is of type {kind}, which does not fit {_TYPES[column]}{advice}")
 
 
 def _whole(array: Any, where: Callable[[int], str], column: str, name: str) -> Any:

@@ -6,8 +6,9 @@ published after the `subscribe` record (in a journal without outcomes: every pub
 are never owed). A `subscribe` record with `published_us` does not owe what was published before that moment. A debt is
 settled by a notification (tagged or not), by a gap notice, or by a `stalled` notice with no delivery of that topic
 after it. A subscription by content is owed what its filter selects, and a `cut` excuses what the publishers it names
-were not heard of (see `selection`). If the journal has an `end` record, all debts count; else only the holes: numbers
-below one the subscriber was notified of later.
+were not heard of (see `selection`). A subscription that takes effect again without having been ended, since the home of
+its topic has forgotten, goes on: what it was owed before the new base it is owed still. If the journal has an `end`
+record, all debts count; else only the holes: numbers below one the subscriber was notified of later.
 """
 
 from collections.abc import Iterator
@@ -24,13 +25,25 @@ class Account:
     """One subscriber's subscription to one topic, and what settles its debts."""
 
     since: int
+    """The row from which on it is owed something, and that in which it took effect for the last time."""
+    effective: int
     process: str
     base: int
     published_from_us: int | None
     where: Filter | None = None
     highest: int = 0
     stalled: bool = False
+    is_over: bool = False
+    """Its process has crashed: what subscribes next is another subscription."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
+    before: list[tuple[int, int | None]] = field(default_factory=list)
+    """`base` and `published_from_us` of the times it took effect before, without having been ended in between."""
+
+    def again(self, later: "Account") -> "Account":
+        """It took effect once more: what it was owed until then it is owed still."""
+        later.since, later.gaps, later.highest = self.since, self.gaps, self.highest
+        later.before = [*self.before, (self.base, self.published_from_us)]
+        return later
 
 
 @dataclass(slots=True)
@@ -80,14 +93,18 @@ def keep_book(trace: Trace) -> Book:
             case "subscribe" if topic is not None:
                 process = record.who or subscriber
                 base = record.number or 0
-                book.accounts[subscriber, topic] = Account(
-                    row, process, base, record.published_us, filter_of(record.note)
-                )
+                known = book.accounts.get((subscriber, topic))
+                account = Account(row, row, process, base, record.published_us, filter_of(record.note))
+                if known is not None and not known.is_over:
+                    account = known.again(account)
+                book.accounts[subscriber, topic] = account
             case "unsubscribe":
                 for key in [key for key in book.accounts if key[0] == subscriber and topic in (None, key[1])]:
                     del book.accounts[key]
             case "crash" if record.who is not None:
                 book.down[record.who] = None
+                for account in book.accounts.values():
+                    account.is_over = account.is_over or account.process == record.who
             case "restart" if record.who is not None:
                 book.down.pop(record.who, None)
             case "arrive" if event is not None:
@@ -128,10 +145,12 @@ class Debts:
 
     def owes_number(self, account: Account, event: str, number: int) -> bool:
         """Of an event with this number in the topic of the account."""
+        times = [*account.before, (account.base, account.published_from_us)]
+        heard_from_us = [since for base, since in times if number > base]
         return (
-            number > account.base
+            bool(heard_from_us)
             and (self.book.has_end or number < account.highest)
-            and not self._is_too_early(account, event)
+            and not self._is_too_early(heard_from_us[-1], event)
             and self._is_selected(account, event)
         )
 
@@ -142,10 +161,16 @@ class Debts:
             self.book.has_end
             and covers(topic, name)
             and row > account.since
-            and not self._is_too_early(account, event)
+            and not self._is_from_before(account, row)
+            and not self._is_too_early(account.published_from_us, event)
             and self._is_selected(account, event)
             and not self._cuts.excuse(subscriber, self._trace.records[row])
         )
+
+    def _is_from_before(self, account: Account, row: int) -> bool:
+        """It was published before the home of its topic was reborn, and has no number since: what it had has been given
+        up, if all numbers from then have been."""
+        return row < account.effective and any(last >= account.base > 0 for _, last in account.gaps)
 
     def owe_something(self, subscriber: str, topic: str, account: Account, unnumbered: list[str]) -> bool:
         """Whether there is any debt, settled or not."""
@@ -163,9 +188,9 @@ class Debts:
         published = self.book.published.get(event)
         return published is None or selects(account.where, self._trace.records[published[0]])
 
-    def _is_too_early(self, account: Account, event: str) -> bool:
+    def _is_too_early(self, heard_from_us: int | None, event: str) -> bool:
         """Stamp mode of the sequencer: a payload published before the subscriber could hear the topic is not owed."""
-        if account.published_from_us is None:
+        if heard_from_us is None:
             return False
         published = self._trace.published_us.get(event)
-        return published is not None and published < account.published_from_us
+        return published is not None and published < heard_from_us

@@ -4,51 +4,62 @@
 (extra `arrow`), and Spark beyond.
 """
 
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from unisono.audit.files import read
-from unisono.audit.parts import open_part, parts_of
+from unisono.audit.memory import memory_bytes
+from unisono.audit.parts import open_part, parts_of, unpacked_bytes
 from unisono.audit.report import Report, examine
 from unisono.errors import MisuseError
 from unisono.model.journal import Header
 
 ENGINES = ("auto", "local", "python", "arrow", "spark")
 """What `--on` takes beside addresses of Spark; `local` is `auto` without Spark."""
-SMALL_BYTES = 5_000_000
-"""JSON lines of which the Python judges cost less than to load numpy and scipy: some 50 000 deliveries."""
-SMALL_COLUMNAR_BYTES = 800_000
-"""The same of Arrow and Parquet, which are packed."""
-MEMORY_PER_BYTE = 3
-"""Memory the columnar engine takes for a byte of JSON lines, at most; measured 1.2 to 2.5."""
-MEMORY_PER_COLUMNAR_BYTE = 24
-"""The same for a byte of Parquet; measured 11 to 24 (three columns)."""
+
+
+class Form(NamedTuple):
+    """What a byte of a log costs, unpacked; measured by `benchmarks/audit_engines.py`."""
+
+    small_bytes: int
+    """Up to here the Python judges cost less than to load numpy and scipy."""
+    memory: int
+    """What the columnar engine takes for a byte, at most."""
+
+
+LINES = Form(14_000_000, 3)
+"""Both engines cost the same at 11 MB of three columns (220 000 deliveries) and at 20 MB of ten (120 000). Memory:
+1.2 to 2.9."""
+PARQUET = Form(250_000, 32)
+"""The same at 0.13 MB of three columns and 0.5 MB of ten (50 000 deliveries each). Memory: 16 (ten columns) to 30."""
+ARROW = Form(2_000_000, 5)
+"""The same at 1.4 MB of three columns (60 000 deliveries) and beyond 2.3 MB of ten (30 000). Memory: 3.8 (ten columns)
+to 4.9."""
 
 
 def choose(path: Path, spark: bool) -> str:
-    """`python`, `arrow` or, if allowed, `spark`: by the size of the file and by what is installed."""
-    parts = parts_of(path)
-    size = sum(part.path.stat().st_size for part in parts if part.path.exists())
-    file, is_columnar = open_part(parts[0].path)
-    file.close()
-    if size <= (SMALL_COLUMNAR_BYTES if is_columnar else SMALL_BYTES):
+    """`python`, `arrow` or, if allowed, `spark`: by the size of the log and by what is installed."""
+    weighed = [(form_of(part.path), unpacked_bytes(part.path)) for part in parts_of(path)]
+    if sum(size / form.small_bytes for form, size in weighed) <= 1:
         return "python"
-    needed = size * (MEMORY_PER_COLUMNAR_BYTE if is_columnar else MEMORY_PER_BYTE)
+    needed = sum(size * form.memory for form, size in weighed)
     if spark and find_spec("pyspark") is not None and needed > memory_bytes():
         return "spark"
     return "arrow" if has_arrow() else "python"
 
 
+def form_of(path: Path) -> Form:
+    """By its first bytes; raises FormatError if they cannot be read."""
+    file, is_columnar = open_part(path, to_read=False)
+    with file:
+        return LINES if not is_columnar else PARQUET if file.read(4) == b"PAR1" else ARROW
+
+
 def has_arrow() -> bool:
     """Whether the extra `arrow` is installed."""
     return all(find_spec(name) is not None for name in ("pyarrow", "numpy", "scipy"))
-
-
-def memory_bytes() -> int:
-    """The memory of this machine that is not in use."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def examine_file(path: Path, engine: str, told: Callable[[str], None] = lambda step: None) -> tuple[Header, Report]:

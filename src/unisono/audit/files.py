@@ -6,6 +6,7 @@ columns are ignored. What cannot be read is a FormatError that names the line, o
 need pyarrow; it is imported only when such a file is met.
 """
 
+import codecs
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
-from unisono.audit.parts import UNREADABLE, Part, open_part, parts_of
+from unisono.audit.parts import UNREADABLE, JournalPart, open_part, parts_of
 from unisono.errors import FormatError
 from unisono.model.journal import JOURNAL_VERSION, KINDS, Header, Int64, Journal, Record, encode_line
 
@@ -23,6 +24,7 @@ NUMBERS = (
     *("at_us", "position", "number", "last_number", "publisher_seq"),
     *("published_us", "delivered_us", "deadline_us"),
 )
+MOMENTS = ": moments are microseconds, as integers"
 WHOLE_MAX = 2**53
 """Up to here a float is one whole number; beyond, it stands for several."""
 NEEDED = {
@@ -36,6 +38,25 @@ NEEDED = {
     "kept": ("event",),
     "searched": ("topic",),
 }
+SAYS_WHAT = ("kind", "subscriber", "event")
+"""What a record has one of, and a header none."""
+FOREIGN = {
+    b"\x1f\x8b": "packed with gzip twice: unpack it once",
+    b"\x28\xb5\x2f\xfd": "packed with zstd: unpack it, or pack it with gzip",
+    b"BZh": "packed with bzip2: unpack it, or pack it with gzip",
+    b"\xfd7zXZ": "packed with xz: unpack it, or pack it with gzip",
+    b"\x04\x22\x4d\x18": "packed with lz4: unpack it, or pack it with gzip",
+    b"PK": "a zip archive: unpack it",
+    b"ORC": "a table in ORC: write it as Parquet",
+    b"Obj\x01": "a table in Avro: write it as Parquet",
+    b"FEA1": "Feather of version 1: write it as version 2, which is Arrow",
+    b"PARE": "Parquet with an encrypted footer: write it unencrypted",
+    b"SQLite format 3": "a database of SQLite: write its rows as JSON lines or Parquet",
+}
+"""How files begin that people have instead of journals, and what to do about each."""
+ONE_A_LINE = "; each line is one record as JSON (jq -c makes such lines)"
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a line raises that is no JSON; the last for objects in objects without end."""
 _record = msgspec.json.Decoder(Record)
 _anything = msgspec.json.Decoder()
 
@@ -53,7 +74,7 @@ def scan(path: str | Path) -> tuple[Header, Iterator[Record]]:
     return header, chain(records, chain.from_iterable(scan_part(part, alone=False)[1] for part in others))
 
 
-def scan_part(part: Part, alone: bool) -> tuple[Header, Iterator[Record]]:
+def scan_part(part: JournalPart, alone: bool) -> tuple[Header, Iterator[Record]]:
     """The same of one file. Alone it has to hold something; among others it may be empty."""
     given = typed(part)
     file, is_columnar = open_part(part.path)
@@ -75,15 +96,16 @@ def write_jsonl(path: str | Path, header: Header, records: Iterable[Record]) -> 
         file.writelines(map(encode_line, records))
 
 
-def check(record: Record, name: str, unit: str, count: int) -> Record:
-    """The columns a kind cannot do without are there; the rest of the arguments name the place for the error."""
+def lacking(record: Record) -> str | None:
+    """The first column that its kind cannot do without and that it does not have."""
     if record.kind == "deliver" and None not in (record.subscriber, record.event, record.position):
-        return record  # nearly all records: a short way out
-    for column in NEEDED.get(record.kind, ()):
-        if getattr(record, column) is None:
-            where = f"{name}, {unit} {count}, column {column}"
-            raise FormatError(where, f"missing, but a {record.kind!r} record needs it")
-    return record
+        return None  # nearly all records: a short way out
+    return next((column for column in NEEDED.get(record.kind, ()) if getattr(record, column) is None), None)
+
+
+def missing(record: Record, column: str, where: str, has: str = "") -> FormatError:
+    """What is said of a record that lacks a column."""
+    return FormatError(f"{where}, column {column}", f"missing, but a {record.kind!r} record needs it{has}")
 
 
 def check_header(fields: Any, where: str) -> Header:
@@ -113,12 +135,26 @@ def read_header(file: IO[bytes], name: str, alone: bool = True) -> tuple[Header,
         raise FormatError(f"{name}, line 1", "the file is empty" if not first else "the first line is blank")
     try:
         fields = _anything.decode(first)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise FormatError(f"{name}, line 1", "not JSON, and neither Arrow nor Parquet") from None
+    except UNDECODABLE as problem:
+        raise FormatError(f"{name}, line 1", no_journal(first, problem)) from None
     if isinstance(fields, dict) and "journal" in fields:
         return check_header(fields, f"{name}, line 1"), 1
     file.seek(0)
     return Header(), 0
+
+
+def no_journal(first: bytes, problem: Exception) -> str:
+    """What to do about a file whose first line is not JSON."""
+    if first.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "begins with a byte order mark: write it as UTF-8 without one"
+    if first.lstrip().startswith((b"{", b"[")):
+        return _no_record(first, problem, ONE_A_LINE)
+    for magic, what in FOREIGN.items():
+        if first.startswith(magic):
+            return what
+    if b"subscriber" in first and b"{" not in first:
+        return "a table as text: write its rows as JSON lines or Parquet"
+    return "not JSON, and neither Arrow nor Parquet: a journal has one JSON object a line, or is one of these"
 
 
 def _lines(file: IO[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Record]:
@@ -132,41 +168,87 @@ def read_lines(file: IO[bytes], name: str, line: int, size: int = CHUNK_BYTES) -
     """Some more lines, about `size` bytes; `line` of them were read before."""
     try:
         return file.readlines(size)
+    except UNREADABLE:
+        return _readable_lines(file, name, line)
+
+
+def _readable_lines(file: IO[bytes], name: str, line: int) -> list[bytes]:
+    """What can be read after `line` lines of a file that cannot be read to its end; the same however it is read."""
+    found: list[bytes] = []
+    try:
+        file.seek(0)
+        for _ in range(line):
+            file.readline()
+        while text := file.readline():
+            found.append(text)
     except UNREADABLE as problem:
-        raise FormatError(f"{name}, after line {line}", str(problem)) from None
+        if not found:
+            raise FormatError(f"{name}, after line {line}", f"{problem}: fetch or pack it again") from None
+    return found
 
 
 def decode_lines(lines: list[bytes], name: str, line: int, given: Mapping[str, Any]) -> Iterator[Record]:
-    """The records of these lines; blank ones hold none."""
+    """The records of these lines; blank ones hold none, nor do further headers, as `cat` puts them between records."""
     try:
         records = [] if given else _record.decode_lines(b"".join(lines))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         records = []
+    done = 0
     if len(records) == len(lines):
         for record in records:
-            line += 1
-            yield check(record, name, "line", line)
-        return
-    for text in lines:  # one by one, to mend what can be mended and to find the line with the problem
-        line += 1
+            if lacking(record) is not None:
+                break
+            yield record
+            done += 1
+    for count, text in enumerate(lines[done:], line + done + 1):
+        # One by one, to mend what can be mended and to find the line with the problem.
         if text.strip():
-            yield check(_decode(text, f"{name}, line {line}", given), name, "line", line)
+            found = _decode(text, f"{name}, line {count}", given)
+            if found is not None:
+                yield found
 
 
-def _decode(text: bytes, where: str, given: Mapping[str, Any]) -> Record:
+def _decode(text: bytes, where: str, given: Mapping[str, Any]) -> Record | None:
     try:
         fields = _anything.decode(text)
-        if isinstance(fields, dict):
-            fields = {column: _plain(column, value) for column, value in fields.items() if value is not None}
-            fields = {**given, **fields}
-        return msgspec.convert(fields, Record)
+    except UNDECODABLE as problem:
+        raise FormatError(where, _no_record(text, problem)) from None
+    if isinstance(fields, dict):
+        if "journal" in fields and not any(column in fields for column in SAYS_WHAT):
+            check_header(fields, where)
+            return None
+        fields = {column: _plain(column, value) for column, value in fields.items() if value is not None}
+        fields = {**given, **fields}
+    try:
+        record = msgspec.convert(fields, Record)
     except msgspec.ValidationError as problem:
         reason, _, place = str(problem).partition(" - at `$")
         column = place.strip(".`").partition("[")[0]
+        if column == "kind" and isinstance(fields["kind"], str):
+            check_kind(fields["kind"], where)
+        if not column:
+            reason += ONE_A_LINE
+        elif column.endswith("_us"):
+            reason += MOMENTS
         raise FormatError(f"{where}, column {column}" if column else where, reason) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
-        raise FormatError(where, f"{cut}{problem}") from None
+    lacks = lacking(record)
+    if lacks is not None:
+        raise missing(record, lacks, where, f"; the line has {', '.join(fields) or 'nothing'}")
+    return record
+
+
+def _no_record(text: bytes, problem: Exception, advice: str = "") -> str:
+    """Why a line is no JSON, and what to do where that can be told."""
+    cut = "" if text.endswith(b"\n") else "the file ends inside a record: "
+    if isinstance(problem, RecursionError):
+        return f"{cut}objects in objects, too many for a reader"
+    if isinstance(problem, UnicodeDecodeError):
+        return f"{cut}not UTF-8 ({problem.reason}): write it as UTF-8 (iconv -t UTF-8 makes it of others)"
+    if b"NaN" in text or b"Infinity" in text:
+        advice = "; NaN and Infinity are not JSON: write null"
+    elif codecs.BOM_UTF8 in text:
+        advice = "; there is a byte order mark in the line"
+    return f"{cut}{problem}{advice}"
 
 
 def _plain(column: str, value: Any) -> Any:
@@ -190,7 +272,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and abs(value) <= WHOLE_MAX and value.is_integer() else value
 
 
-def typed(part: Part) -> dict[str, Any]:
+def typed(part: JournalPart) -> dict[str, Any]:
     """What the folders of a file tell, as values of a record."""
     told: dict[str, Any] = {}
     for column, text in part.given.items():

@@ -2,38 +2,66 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec import Struct
+
 from unisono.audit.causal import judge_causal
 from unisono.audit.complete import judge_complete
 from unisono.audit.deadline import judge_deadline
 from unisono.audit.fifo import judge_fifo, judge_publisher_order
 from unisono.audit.free import judge_free
 from unisono.audit.kept import judge_kept
+from unisono.audit.linearizable import judge_linearizable
 from unisono.audit.once import judge_exactly_once
 from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
+from unisono.audit.realtime import judge_realtime
+from unisono.audit.timely import judge_timely
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, nothing
 from unisono.errors import MisuseError
 from unisono.model.journal import Journal
 
-Judge = Callable[[Trace], Verdict | None]
-"""A pure function over a trace; None says that the journal has no columns to judge this on."""
+
+class Judge(Struct, frozen=True):
+    """A judge, and what an engine has to know of it: `JUDGES["fifo"](trace)`.
+
+    `judge` is a pure function over a trace; None says that the journal has no columns to judge this on.
+    """
+
+    judge: Callable[[Trace], Verdict | None]
+    columns: tuple[str, ...] = ()
+    """Each must be told by some row, else the judge has nothing to say, and need not be asked."""
+    kinds: tuple[str, ...] = ()
+    """Of each there must be a record, likewise."""
+    of_notifications: bool = False
+    """Whether it judges what subscribers were notified of: where nobody was, there is nothing to judge."""
+    by_subscriber: bool = False
+    """Whether in a log of notifications every violation shows in those of one subscriber, once all of them tell what
+    any of them tells of their events: an engine may then ask about some subscribers at a time, and add up.
+    """
+
+    def __call__(self, trace: Trace) -> Verdict | None:
+        return self.judge(trace)
+
 
 JUDGES: Mapping[str, Judge] = {
-    "pairwise-order": judge_pairwise,
-    "local-order": judge_local,
-    "acyclic": judge_acyclic,
-    "fifo": judge_fifo,
-    "publisher-order": judge_publisher_order,
-    "causal": judge_causal,
-    "exactly-once": judge_exactly_once,
-    "complete": judge_complete,
-    "kept": judge_kept,
-    "deadline": judge_deadline,
-    "free": judge_free,
+    "pairwise-order": Judge(judge_pairwise, of_notifications=True),
+    "local-order": Judge(judge_local, of_notifications=True),
+    "acyclic": Judge(judge_acyclic, of_notifications=True),
+    "fifo": Judge(judge_fifo, ("publisher", "publisher_seq"), of_notifications=True, by_subscriber=True),
+    "publisher-order": Judge(
+        judge_publisher_order, ("topic", "publisher", "publisher_seq"), of_notifications=True, by_subscriber=True
+    ),
+    "causal": Judge(judge_causal, of_notifications=True, by_subscriber=True),
+    "exactly-once": Judge(judge_exactly_once, of_notifications=True, by_subscriber=True),
+    "complete": Judge(judge_complete),
+    "kept": Judge(judge_kept),
+    "deadline": Judge(judge_deadline, ("deadline_us",), by_subscriber=True),
+    "realtime": Judge(judge_realtime, kinds=("publish", "outcome"), of_notifications=True, by_subscriber=True),
+    "timely": Judge(judge_timely, ("deadline_us",), ("publish",)),
+    "free": Judge(judge_free, ("clock",), ("timestamp", "subscribe")),
+    "linearizable": Judge(judge_linearizable, kinds=("call",)),
 }
-
-OF_NOTIFICATIONS = ("pairwise-order", "local-order", "acyclic", "fifo", "publisher-order", "causal", "exactly-once")
-"""Judges of what subscribers were notified of: where nobody was, they have nothing to judge."""
+"""One door for all engines (docs/reference/audit.md, "A further judge")."""
 
 
 def judge_trace(trace: Trace, names: Iterable[str] | None = None) -> list[Verdict]:
@@ -42,7 +70,7 @@ def judge_trace(trace: Trace, names: Iterable[str] | None = None) -> list[Verdic
     for name in JUDGES if names is None else names:
         if name not in JUDGES:
             raise MisuseError(f"there is no judge {name!r}; there are {', '.join(JUDGES)}")
-        if trace.deliveries or name not in OF_NOTIFICATIONS:
+        if trace.deliveries or not JUDGES[name].of_notifications:
             verdict = JUDGES[name](trace)
         else:
             verdict = nothing(name, "nobody was notified of anything")

@@ -6,6 +6,7 @@ A folder is one journal in parts, in the order of their paths; names that begin 
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,34 +17,52 @@ from unisono.errors import FormatError
 
 UNREADABLE = (OSError, EOFError, zlib.error)
 """What a file raises that cannot be read to its end, packed or not."""
+MANIFEST = "manifest.json"
+"""A folder that has it is an archive."""
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
+_URL = re.compile(r"[a-z][a-z0-9+]*:/")
+"""As a path has it: of two slashes one is left."""
 _GZIP = b"\x1f\x8b"
+_SAMPLE_BYTES = 1 << 16
 COLUMNAR = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 """How Parquet, Arrow files and Arrow streams begin."""
 
 
-class Part(NamedTuple):
+class JournalPart(NamedTuple):
     """One file; `given` are the columns that its folders' names tell, as text."""
 
     path: Path
     given: Mapping[str, str]
 
 
-def parts_of(path: Path) -> list[Part]:
+def parts_of(path: Path) -> list[JournalPart]:
     """The file itself, or all files below the folder; raises FormatError if there is none."""
     if not path.is_dir():
-        return [Part(path, {})]
+        if _URL.match(str(path)) and not path.exists():
+            raise FormatError(str(path), "no path: give a file or folder that this machine has, or has mounted")
+        return [JournalPart(path, {})]
+    found = files_below(path)
+    if not found:
+        raise FormatError(str(path), "the folder holds no journal")
+    for part in found:
+        if part.path.name == MANIFEST:
+            where, advice = part.path.parent, "unisono audit … --follow --until-idle 1s"
+            raise FormatError(str(where), f"an archive, which {advice} judges, and Spark (docs/reference/spark.md)")
+    return found
+
+
+def files_below(path: Path) -> list[JournalPart]:
+    """All files below a folder that may be journals, in the order of their paths."""
     found = []
     for file in path.rglob("*"):
         steps = file.relative_to(path).parts
         if file.is_file() and not any(step[0] in "._" for step in steps) and file.stat().st_size:
             found.append((steps, file))
-    if not found:
-        raise FormatError(str(path), "the folder holds no journal")
-    return [Part(file, _given(steps[:-1])) for steps, file in sorted(found)]
+    return [JournalPart(file, given_by(steps[:-1])) for steps, file in sorted(found)]
 
 
-def _given(folders: tuple[str, ...]) -> dict[str, str]:
+def given_by(folders: tuple[str, ...]) -> dict[str, str]:
+    """The columns that names of folders tell."""
     told = {}
     for folder in folders:
         column, equals, value = folder.partition("=")
@@ -52,17 +71,38 @@ def _given(folders: tuple[str, ...]) -> dict[str, str]:
     return told
 
 
-def open_part(path: Path) -> tuple[IO[bytes], bool]:
-    """The content, unpacked if it is packed with gzip, and whether it is columnar; told by the first bytes."""
+def is_packed(path: Path) -> bool:
+    """With gzip, by its first bytes."""
+    with path.open("rb") as raw:
+        return raw.read(2) == _GZIP
+
+
+def unpacked_bytes(path: Path) -> int:
+    """About how large the content is; of a packed file as the first of it is packed."""
+    size = path.stat().st_size
+    if not is_packed(path):
+        return size
+    with path.open("rb") as raw:
+        packed = raw.read(_SAMPLE_BYTES)
     try:
-        with path.open("rb") as raw:
-            is_packed = raw.read(2) == _GZIP
-        file: IO[bytes] = gzip.GzipFile(path) if is_packed else path.open("rb")  # type: ignore[assignment]
+        content = zlib.decompressobj(wbits=31).decompress(packed)
+    except zlib.error:
+        return size  # its reader will say so
+    return size * len(content) // len(packed)
+
+
+def open_part(path: Path, to_read: bool = True) -> tuple[IO[bytes], bool]:
+    """The content, unpacked if it is packed with gzip, and whether it is columnar; told by the first bytes. If it is
+    not `to_read`, only its beginning is needed.
+    """
+    try:
+        packed = is_packed(path)
+        file: IO[bytes] = gzip.GzipFile(path) if packed else path.open("rb")  # type: ignore[assignment]
         magic = file.read(6)
         file.seek(0)
         if magic.startswith(COLUMNAR):
             # Columnar files are read from their end, which a packed one cannot be.
-            return (io.BytesIO(file.read()) if is_packed else file), True
+            return (io.BytesIO(file.read()) if packed and to_read else file), True
         return file, False
     except UNREADABLE as problem:
         raise FormatError(str(path), getattr(problem, "strerror", None) or str(problem) or "cannot be read") from None

@@ -1,7 +1,7 @@
 """What a filter makes of a debt: which events a subscription selects, and which notices of cut publishers excuse.
 
 A `subscribe` record of a subscription by content has its filter in the note, a `publish` record its attributes as JSON.
-A `cut` record names publishers and the last number of each that could be heard. It excuses what they published behind
+A `cut` record names publishers and the last number of each that could be heard. It excuses what they published after
 that, up to the first event of theirs that the subscriber was notified of afterwards: from then on they were heard
 again. It also excuses publishers that the subscriber never hears: nobody could name them. Whoever is heard in the end
 must have been named.

@@ -27,6 +27,8 @@ class Story(Struct, frozen=True):
     publisher: str | None
     delivered: int
     tagged: int
+    behind_us: dict[str, int]
+    """Whose clock shows what cannot be, something of the event before its publication: at least so far back."""
     steps: list[Step]
 
 
@@ -64,7 +66,11 @@ def tell(path: str | Path, event: str) -> Story:
         steps.append(Step(record.kind, at, after, who, _words(record, who, at, arrivals.get(who))))
     delivered = sum(record.kind == "deliver" for record in own)
     tagged = sum(record.kind == "tag" for record in own)
-    return Story(event, topic, number, publisher, delivered, tagged, steps)
+    behind_us: dict[str, int] = {}
+    for step in steps:
+        if step.who is not None and step.after_us is not None and step.after_us < 0:
+            behind_us[step.who] = max(behind_us.get(step.who, 0), -step.after_us)
+    return Story(event, topic, number, publisher, delivered, tagged, behind_us, steps)
 
 
 def _covers(notice: Record, number: int) -> bool:
@@ -103,7 +109,8 @@ def _words(record: Record, who: str | None, at: int | None, arrived: int | None)
         case "outcome":
             return f"{who or 'the publisher'} was told{note or ': the outcome'}"
         case "timestamp":
-            return f"numbered {record.number}{f' by {record.who}' if record.who else ''}{clock}"
+            where = f" {record.note}" if record.note else ""
+            return f"numbered {record.number}{f' by {record.who}' if record.who else ''}{where}{clock}"
         case "deliver":
             return f"delivered to {who}{where}{held}"
         case "tag":

@@ -22,7 +22,7 @@ TELLING = ("deliver", "tag", "publish", "timestamp")
 
 
 @dataclass(slots=True)
-class Stream:
+class SubscriberStream:
     """What one subscriber was notified of, in order; the three lists run in parallel."""
 
     subscriber: str
@@ -46,7 +46,7 @@ class Trace:
     def __init__(self, journal: Journal) -> None:
         self.header: Header = journal.header
         self.records: list[Record] = journal.records
-        self.streams: list[Stream] = []
+        self.streams: list[SubscriberStream] = []
         self.repeats: list[Repeat] = []
         self.tags: list[int] = []
         self.events: list[str] = []
@@ -77,13 +77,13 @@ class Trace:
             self.streams.append(self._stream(subscriber, rows))
         self._repeated_tags()
 
-    def _stream(self, subscriber: str, rows: list[int]) -> Stream:
+    def _stream(self, subscriber: str, rows: list[int]) -> SubscriberStream:
         records, numbers, names = self.records, self.event_numbers, self.events
         positions: list[int] = [records[row].position for row in rows]  # type: ignore[misc]
         if any(a > b for a, b in pairwise(positions)):
             order = sorted(range(len(rows)), key=positions.__getitem__)
             rows, positions = [rows[i] for i in order], [positions[i] for i in order]
-        stream = Stream(subscriber)
+        stream = SubscriberStream(subscriber)
         first_row: dict[int, int] = {}
         for row, position in zip(rows, positions):
             name = records[row].event

@@ -6,14 +6,17 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from unisono.audit import JUDGES, Report
 from unisono.audit.engines import ENGINES, choose, examine_file
+from unisono.audit.live.state import LiveLimits
+from unisono.cli.following import follow_file
+from unisono.cli.screen import screen
 from unisono.errors import MisuseError
 from unisono.model.journal import Header
+from unisono.model.time import parse_span
 
 
 def audit(
@@ -34,7 +37,26 @@ def audit(
             "Spark. All give the same verdicts."
         ),
     ] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --follow one a batch.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            help="Judge a log that still grows: a journal, an archive, or a folder of them (region=NAME folders tell "
+            "regions). What is closed is judged exactly, batch by batch, until it is interrupted."
+        ),
+    ] = False,
+    state: Annotated[
+        Path | None, typer.Option(help="With --follow: a folder for state and verdicts, to go on from after any end.")
+    ] = None,
+    lateness: Annotated[
+        str, typer.Option(help="With --follow: how far apart notifications of one event, and clocks, may be.")
+    ] = "5s",
+    silence: Annotated[
+        str, typer.Option(help="With --follow: a region this far behind the others no longer holds them up.")
+    ] = "60s",
+    until_idle: Annotated[
+        str | None, typer.Option(help="With --follow: end, and judge what is open, when nothing came for so long.")
+    ] = None,
 ) -> None:
     """Is a journal, or any log of deliveries, consistent?
 
@@ -42,8 +64,20 @@ def audit(
     more judges on. Exit: 0 the promise holds, 1 it is violated, 2 could not run, or FILE shows nothing to judge.
 
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
+    Example: unisono audit journals/ --follow --state audit-state --lateness 2s
     """
-    with Console(stderr=True).status(f"reading {file}") as status:
+    if follow:
+        if on not in ("auto", "local", "python"):
+            raise MisuseError(
+                f"--follow runs here, not --on {on}: on Spark it is unisono.spark.live (docs/reference/spark.md)"
+            )
+        limits = LiveLimits(lateness_us=parse_span(lateness, "--lateness"), silence_us=parse_span(silence, "--silence"))
+        idle_s = None if until_idle is None else parse_span(until_idle, "--until-idle") / 1e6
+        follow_file(file, [full_name(name) for name in promise or ()], limits, state, idle_s, as_json)
+        return
+    if state is not None or until_idle is not None:
+        raise MisuseError("--state and --until-idle go with --follow")
+    with screen(stderr=True).status(f"reading {file}") as status:
         if on not in ENGINES and not on.startswith(("spark://", "sc://")):
             raise MisuseError(f"--on {on}: give {', '.join(ENGINES)}, spark://host:port or sc://host:port")
         engine = choose(file, spark=on == "auto") if on in ("auto", "local") else on
@@ -84,7 +118,7 @@ def full_name(name: str) -> str:
 
 
 def _print(report: Report, promised: list[str]) -> None:
-    console = Console(highlight=False)
+    console = screen()
     table = Table("judge", "verdict", "violations", "promised", box=None, pad_edge=False)
     for verdict in report.verdicts:
         word = Text("holds", "green") if verdict.holds else Text("violated", "red")

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from unisono.cli.screen import screen
 from unisono.errors import FormatError, MisuseError
 
 CIRCUMSTANCES = ("commit", "date", "machine", "cpu_seconds")
@@ -33,7 +33,10 @@ def bench(
     compare: Annotated[bool, typer.Option("--compare", help="Keep nothing; show ratios to the last row.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure, and compare with the last row."""
+    """Measure, and compare with the last row.
+
+    Example: unisono bench order --compare
+    """
     home = find_home()
     found = {path.stem: path for path in sorted(home.glob("*.py")) if not path.stem.startswith("_")}
     if name is None:
@@ -83,7 +86,7 @@ def list_them(found: dict[str, Path], as_json: bool) -> None:
     table = Table("name", "what", box=None, pad_edge=False)
     for name, line in lines.items():
         table.add_row(name, line)
-    Console().print(table)
+    screen().print(table)
 
 
 def perform(path: Path) -> list[Row]:
@@ -156,4 +159,4 @@ def show(name: str, rows: list[Row]) -> None:
                 ratio = row["ratios"].get(key)
                 table.add_row(words, key, f"{value:,}", "" if ratio is None else f"{ratio:.2f}")
                 words = ""
-    Console().print(table)
+    screen().print(table)

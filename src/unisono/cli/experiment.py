@@ -14,13 +14,13 @@ from typing import Annotated, Any, cast, get_type_hints
 import msgspec
 import typer
 from msgspec import NODEFAULT, Meta, Struct, structs
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from unisono.cli.screen import screen
 from unisono.cli.simulate import parse_seeds
 from unisono.errors import MisuseError
-from unisono.experiments import EXPERIMENTS, Experiment, Outcome, Row, find
+from unisono.experiments import EXPERIMENTS, Experiment, Outcome, ResultRow, find
 from unisono.experiments.experiment import flag
 
 experiment = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -35,7 +35,10 @@ KEPT_IN = Path("experiments")
 
 @experiment.command("list")
 def list_them(as_json: AsJson = False) -> None:
-    """The experiments, with their source and options."""
+    """The experiments, with their source and options.
+
+    Example: unisono experiment list --json
+    """
     found = {name: find(name) for name in EXPERIMENTS}
     if as_json:
         shape = {
@@ -50,14 +53,17 @@ def list_them(as_json: AsJson = False) -> None:
         table.add_column(column)
     for name, e in found.items():
         table.add_row(name, e.title, e.source, " ".join(map(flag, e.options.__struct_fields__)))
-    Console().print(table)
+    screen().print(table)
 
 
 @experiment.command(
     "run", add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def run_one(context: typer.Context, name: str) -> None:
-    """Run one; `unisono experiment run NAME --help` shows its options."""
+    """Run one; `unisono experiment run NAME --help` shows its options.
+
+    Example: unisono experiment run sequencer/timestamp-size --seeds 0..9
+    """
     if name.startswith("-"):
         raise MisuseError(f"name an experiment first: unisono experiment run NAME {name}")
     chosen = find(name)
@@ -68,7 +74,10 @@ def run_one(context: typer.Context, name: str) -> None:
 
 @experiment.command("all")
 def run_all(out: Keep = KEPT_IN, as_json: AsJson = False, jobs: Jobs = 1) -> None:
-    """Run every experiment with its default options."""
+    """Run every experiment with its default options.
+
+    Example: unisono experiment all --jobs 2
+    """
     outcomes = []
     for name in EXPERIMENTS:
         chosen = find(name)
@@ -145,9 +154,9 @@ def perform(name: str, chosen: Experiment, options: Struct, jobs: int = 1) -> Ou
     """Runs it, part by part where it has parts, in `jobs` processes, and shows how far it is."""
     started = time.perf_counter()
     parts = [options] if chosen.parts is None else chosen.parts(options)
-    errors = Console(stderr=True)
+    errors = screen(stderr=True)
     with ExitStack() as stack:
-        run: Iterable[list[Row]] = map(chosen.run, parts)
+        run: Iterable[list[ResultRow]] = map(chosen.run, parts)
         if jobs > 1 and len(parts) > 1:
             run = stack.enter_context(ProcessPoolExecutor(min(jobs, len(parts)))).map(chosen.run, parts)
         if errors.is_terminal and len(parts) > 1:
@@ -180,7 +189,7 @@ def perform_seeds(
         folder = directory / f"{name}.sweep" / sweep_key(name, json.dumps(shape, sort_keys=True))
         spark = session_on(on, f"unisono experiment {name}")
         results = [row.result for row in sweep(spark, work, chosen_seeds, folder).collect()]
-    rows = mean_rows([msgspec.json.decode(result, type=list[Row]) for result in results])
+    rows = mean_rows([msgspec.json.decode(result, type=list[ResultRow]) for result in results])
     seconds = round(time.perf_counter() - started, 3)
     ran = {**msgspec.to_builtins(options), "seed": f"{len(chosen_seeds)} seeds: {seeds or chosen_seeds[0]}"}
     return Outcome(name, chosen.title, chosen.source, ran, seconds, rows)
@@ -198,14 +207,14 @@ class SeedWork(Struct, frozen=True):
         return msgspec.json.encode(chosen.run(options)).decode()
 
 
-def mean_rows(runs: list[list[Row]]) -> list[Row]:
+def mean_rows(runs: list[list[ResultRow]]) -> list[ResultRow]:
     """Rows of equal setting as one, with the mean of every measure; in the order of first sight."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ResultRow]] = {}
     for rows in runs:
         for row in rows:
             found.setdefault(json.dumps(row.setting, sort_keys=True), []).append(row)
     return [
-        Row(
+        ResultRow(
             same[0].setting,
             {m: fmean(row.ours[m] for row in same if m in row.ours) for m in unique(row.ours for row in same)},
             same[0].paper,
@@ -226,7 +235,7 @@ def keep(outcome: Outcome, chosen: Experiment, directory: Path) -> None:
 
 
 def show(outcome: Outcome) -> None:
-    console = Console()
+    console = screen()
     console.print(f"{outcome.title} ({outcome.source}), {outcome.seconds} s, options {outcome.options}")
     table = Table(box=None, pad_edge=False)
     settings = unique(row.setting for row in outcome.rows)
@@ -247,7 +256,7 @@ def unique(many: Any) -> dict[str, None]:
     return {key: None for one in many for key in one}
 
 
-def cells(row: Row, settings: list[str], measures: list[str], papers: list[str]) -> list[str]:
+def cells(row: ResultRow, settings: list[str], measures: list[str], papers: list[str]) -> list[str]:
     texts = [str(row.setting.get(setting, "")) for setting in settings]
     for measure in measures:
         texts.append(number(row.ours.get(measure)))

@@ -4,6 +4,9 @@ A command is one line in `COMMANDS` and a function (or a typer app) of the same 
 when it is the one asked for: `unisono --help` stays quick, and a missing extra concerns only those who need it.
 """
 
+import inspect
+import os
+import re
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -28,22 +31,29 @@ COMMANDS = (
     Command("up", "up", "A deployment in one process, distances emulated, with a live view."),
     Command("node", "node", "Run one node of a deployment."),
     Command("status", "status", "Draw a deployment and ask each node how it is."),
+    Command("topics", "topics", "List topics: home, rate, subscribers, what each is ordered against."),
+    Command("move", "move", "Move a topic's home to another node."),
+    Command("groups", "groups", "List consumer groups, and how far each is behind."),
     Command("init", "init", "Write a deployment file to start from."),
+    Command("context", "context", "Name addresses, to be used wherever one goes."),
     Command("pub", "pub", "Publish from the shell."),
     Command("sub", "sub", "Subscribe from the shell."),
     Command("simulate", "simulate", "Play a scenario over many seeds in virtual time and judge it."),
     Command("audit", "audit", "Is a journal, or any log of deliveries, consistent?"),
     Command("filter", "filter", "Print the JSON lines that match a filter, like grep."),
     Command("story", "story", "One event's life, told from a journal."),
+    Command("replica", "replica", "Databases that follow one order: serve, check, compare."),
+    Command("outbox", "outbox", "Rows of a database become events: once, in order of commits."),
     Command("plan", "plan", "Groups, and where homes should live, from subscriptions."),
     Command("experiment", "experiment", "A paper's figure: table, picture, paper versus ours."),
     Command("bench", "bench", "Measure, and compare with the last row."),
+    Command("rights", "rights", "Who may publish and subscribe where; permissions for NATS."),
     Command("doctor", "doctor", "What is installed, reachable, broken."),
 )
 
 EXTRA_OF_MODULE = {
-    "aiokafka": "kafka",
-    "aiomqtt": "mqtt",
+    "deltalake": "lakehouse",
+    "dns": "dns",
     "matplotlib": "experiments",
     "nats": "nats",
     "numba": "fast",
@@ -54,15 +64,19 @@ EXTRA_OF_MODULE = {
     "pyarrow": "arrow",
     "pyroaring": "fast",
     "pyspark": "spark",
-    "redis": "redis",
-    "scipy": "spark",
+    "scipy": "plan",
     "uvloop": "fast",
 }
 
 
 def application(wanted: str | None) -> typer.Typer:
     """The typer application, with only the wanted command's module imported."""
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
     @app.callback()
     def unisono(  # pyright: ignore[reportUnusedFunction]
@@ -78,10 +92,21 @@ def application(wanted: str | None) -> typer.Typer:
             continue
         found = getattr(import_module(f"unisono.cli.{command.module}"), command.name)
         if isinstance(found, typer.Typer):
+            _keep_examples(found)
             app.add_typer(found, name=command.name, help=command.help)
         else:
-            app.command(command.name)(found)
+            app.command(command.name, help=_examples_whole(found.__doc__ or ""))(found)
     return app
+
+
+def _keep_examples(group: typer.Typer) -> None:
+    for each in group.registered_commands:
+        each.help = _examples_whole(each.help or (each.callback.__doc__ if each.callback is not None else None) or "")
+
+
+def _examples_whole(text: str) -> str:
+    """Examples are copied from help: each stands on a line of its own, however long, which `\b` asks for."""
+    return re.sub(r"(?m)((?:^Example: .*\n?)+)", "\b\n\\1\n", inspect.cleandoc(text))
 
 
 def _version(asked: bool) -> None:
@@ -94,9 +119,17 @@ def _not_imported() -> None:
     """Stands in the list for a command that was not asked for."""
 
 
+def completed_words() -> list[str]:
+    """When a shell asks how a line may go on: its words so far, which are not those we were called with."""
+    if "_UNISONO_COMPLETE" not in os.environ:
+        return []
+    return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
+
+
 def main() -> None:
     """The entry point: whatever goes wrong on purpose is one line on stderr and exit 2, never a traceback."""
-    wanted = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    words = completed_words() or sys.argv[1:]
+    wanted = next((argument for argument in words if not argument.startswith("-")), None)
     try:
         application(wanted)(prog_name="unisono")
         return

@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
+from unisono.cli.screen import screen
 from unisono.errors import InvariantError, UnisonoError
 from unisono.model.deployment import load_deployment
-from unisono.runtime.loop import run, stop_signal
-from unisono.runtime.node import Node, NodeConfig, check_runnable
+from unisono.model.homes import unknown_distances
+from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.node.node import Node, NodeConfig
+from unisono.runtime.node.runnable import check_runnable
+from unisono.runtime.saying import Loudness, Shape, begin_saying, say
+
+logger = logging.getLogger(__name__)
+
+DRAIN_S = 20.0
+"""How long a node that is told to stop may take to finish what has arrived."""
 
 
 def node(
@@ -27,11 +35,19 @@ def node(
         bool,
         typer.Option("--new-incarnation", help="Go on although its data is older than what it has told others."),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say what happens on links and at the broker.")] = False,
+    observe: Annotated[
+        str | None, typer.Option(help="host:port of /healthz, /readyz and /metrics, or off.", show_default=False)
+    ] = None,
+    log_level: Annotated[Loudness, typer.Option(help="What to log: from this level on.")] = "info",
+    log_format: Annotated[Shape, typer.Option(help="Lines for people, or JSON for machines.")] = "text",
 ) -> None:
     """Run one node of a deployment. SIGTERM or Ctrl-C stops it cleanly, with a snapshot.
 
-    Example: unisono node deployment.toml eu-1
+    Example: unisono node deployment.toml eu-1 --log-format json
+
+    Every change of a neighbour, of the broker's servers, of the disk and the clock is one line on stderr; the same is
+    at /readyz and /metrics, on loopback, 1000 above the node's port (nodes.observe in the file, or --observe),
+    a standby's 1000 above the standby's.
 
     A node whose data was rolled back, cut or emptied stops. Put the newest data back; if there is none, go on without
     what is missing: numbers continue far above all that were issued, subscribers are told gaps, and publications
@@ -39,19 +55,18 @@ def node(
 
     Example: unisono node deployment.toml eu-1 --new-incarnation
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
     deployment = load_deployment(file)
     check_runnable(deployment, name)
-    run(
-        _serve(
-            Node(
-                deployment,
-                name,
-                file.parent,
-                NodeConfig(journal=journal, standby=standby, new_incarnation=new_incarnation),
-            )
-        )
-    )
+    begin_saying(deployment.name, name, log_level, log_format)
+    spec = deployment.node(name)
+    for a, b in unknown_distances(deployment):
+        text = f'nobody has said how far {a} is from {b} (round_trip_ms."{a} {b}"): it will be measured'
+        say(logger, logging.WARNING, text, event="distance-unknown")
+    at = spec.standby_observed_at if standby else spec.observed_at
+    if observe is not None:
+        at = None if observe == "off" else observe
+    config = NodeConfig(journal=journal, standby=standby, new_incarnation=new_incarnation, observe=at)
+    run(_serve(Node(deployment, name, file.parent, config), log_format))
 
 
 def watch(loop: asyncio.AbstractEventLoop, served: Node) -> None:
@@ -67,7 +82,29 @@ def watch(loop: asyncio.AbstractEventLoop, served: Node) -> None:
     loop.set_exception_handler(broke)
 
 
-async def _serve(served: Node) -> None:
+def _tell_serving(served: Node, shape: Shape) -> None:
+    """Whatever is logged, whoever has started a node is told when it works."""
+    text = f"{served.me} ({', '.join(served.spec.roles)}) listens on port {served.port}"
+    if served.pages.port:
+        text += f"; health and metrics on port {served.pages.port}"
+    if shape == "text":
+        screen(stderr=True).print(text)
+    else:
+        say(logging.getLogger(__name__), logging.INFO, text, event="serving", port=served.port)
+
+
+async def _drain(served: Node) -> None:
+    """What has arrived is finished, a snapshot taken; whoever keeps us from it does so for a while only. What was
+    acknowledged is in the log by then."""
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            await served.stop()
+    except TimeoutError:
+        text = f"stopped without a snapshot: it was not done within {DRAIN_S:g} s"
+        say(logging.getLogger(__name__), logging.WARNING, text, event="not-drained")
+
+
+async def _serve(served: Node, shape: Shape) -> None:
     watch(asyncio.get_running_loop(), served)
     stop = stop_signal()
     starting, stopped = asyncio.ensure_future(served.start()), asyncio.ensure_future(stop.wait())
@@ -79,18 +116,17 @@ async def _serve(served: Node) -> None:
             await asyncio.wait([starting])
             return
         starting.result()
-        roles = ", ".join(served.spec.roles)
-        Console(stderr=True).print(f"{served.me} ({roles}) listens on port {served.port}", highlight=False)
+        _tell_serving(served, shape)
         over = asyncio.ensure_future(served.wait())
         await asyncio.wait((over, stopped), return_when=asyncio.FIRST_COMPLETED)
         if over.done():
             over.result()
         over.cancel()
-    except (UnisonoError, OSError):
+    except (UnisonoError, OSError, ModuleNotFoundError):  # of the last it is known what brings it
         raise
     except Exception as error:  # task boundary: a mistake of ours ends the node like any other failure
         logging.getLogger(__name__).exception("%s", served.me)
         raise InvariantError(f"node {served.me} stopped over a mistake of its own: {error!r}") from error
     finally:
         stopped.cancel()
-        await served.stop()
+        await _drain(served)

@@ -7,29 +7,34 @@ from typing import Annotated
 import msgspec
 import typer
 
+from unisono.cli.context import Destination, reach
+from unisono.cli.options import Authority, Json, Token, Where
 from unisono.errors import MisuseError, UnisonoError
 from unisono.machine import Accepted, Refused
+from unisono.model.content import attributes_of, check_attributes
 from unisono.model.event import Scalar
+from unisono.model.interest import check_topic_name
+from unisono.model.time import parse_span
 from unisono.runtime.connect import connect
-from unisono.runtime.content import attributes_of, check_attributes
-from unisono.runtime.loop import run
+from unisono.runtime.driver.loop import run
 
 
 def pub(
-    where: Annotated[str, typer.Argument(metavar="WHERE", help="unisono://host:port or a deployment file.")],
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    where: Where,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic; it need not exist yet.")],
     payload: Annotated[
         list[str] | None, typer.Argument(metavar="[PAYLOAD]...", help="Without any: lines of stdin.")
     ] = None,
     attr: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE beside the payload, for filters; may be repeated.")
     ] = None,
-    token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
-    authority: Annotated[
-        str | None, typer.Option(help="Speak TLS with whom this file (or 'system') trusts.", envvar="UNISONO_AUTHORITY")
+    deadline: Annotated[
+        str | None, typer.Option(help="How long the event is of use, like 300ms; who is told later is told so.")
     ] = None,
+    token: Token = None,
+    authority: Authority = None,
     timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per outcome.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Publish each PAYLOAD, or each line of stdin. Exit 0 only if all were accepted.
 
@@ -40,10 +45,13 @@ def pub(
     """
     attributes = dict(_attribute(text) for text in attr) if attr else None
     check_attributes(attributes or {})
+    check_topic_name(topic)
+    if deadline is not None:
+        parse_span(deadline, "--deadline")
     lines = iter(payload) if payload else (line.rstrip("\n") for line in sys.stdin)
-    failed = run(_publish(where, topic, lines, attributes, token, authority, timeout, as_json))
+    failed = run(_publish(reach(where, token, authority), topic, lines, attributes, deadline, timeout, as_json))
     if failed:
-        raise UnisonoError(f"{failed} events were not accepted")
+        raise UnisonoError(f"{failed} event{'s were' if failed > 1 else ' was'} not accepted")
 
 
 def _attribute(text: str) -> tuple[str, Scalar]:
@@ -65,23 +73,22 @@ def _shown(line: str) -> dict[str, Scalar] | None:
 
 
 async def _publish(
-    where: str,
+    at: Destination,
     topic: str,
     lines: Iterator[str],
     attributes: dict[str, Scalar] | None,
-    token: str | None,
-    authority: str | None,
+    deadline: str | None,
     timeout: float,
     as_json: bool,
 ) -> int:
     failed = 0
-    async with connect(where, token=token, authority=authority, timeout=timeout) as session:
-        looks = attributes is None and session.deployment.is_overlay
+    async with connect(at.where, token=at.token, authority=at.authority, timeout=timeout) as session:
+        looks = attributes is None and session.deployment.kind != "sequencer"
         if not as_json:
             publisher = await session.publisher(topic)
             for line in lines:
                 try:
-                    await publisher.send(line.encode(), _shown(line) if looks else attributes)
+                    await publisher.send(line.encode(), _shown(line) if looks else attributes, deadline=deadline)
                 except MisuseError as error:  # this line alone: too long for the broker, as a rule
                     failed += 1
                     print(f"refused: {error}", file=sys.stderr)
@@ -91,12 +98,14 @@ async def _publish(
             return failed + len(publisher.failures)
         for line in lines:
             try:
-                outcome = await session.publish(topic, line.encode(), _shown(line) if looks else attributes)
+                shown = _shown(line) if looks else attributes
+                outcome = await session.publish(topic, line.encode(), shown, deadline=deadline)
             except MisuseError as error:
                 outcome = Refused(0, str(error))
             if isinstance(outcome, Accepted):
                 print(f'{{"outcome":"accepted","strength":"{outcome.strength}"}}')
             else:
                 failed += 1
-                print(f'{{"outcome":"{type(outcome).__name__.lower()}"}}')
+                answer = {"outcome": type(outcome).__name__.lower(), "reason": outcome.reason}
+                print(msgspec.json.encode(answer).decode())
     return failed

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from unisono.audit import Verdict, judge, write_jsonl
+from unisono.cli.screen import screen
 from unisono.errors import FormatError, InvariantError, MisuseError
 from unisono.model.journal import Journal
 from unisono.sim import scenario as scenarios
@@ -24,7 +24,7 @@ from unisono.sim import scenario as scenarios
 VIOLATED = 1
 
 
-class Run(NamedTuple):
+class SeedResult(NamedTuple):
     """What one seed came to."""
 
     seed: int
@@ -66,8 +66,8 @@ def simulate(
     if journal is not None:
         journal.mkdir(parents=True, exist_ok=True)
     replay = ["unisono", "simulate", name, *(part for text in settings or [] for part in ("--set", text))]
-    runs: list[Run] = []
-    errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    runs: list[SeedResult] = []
+    errors = screen(stderr=True, wraps=False)
     with ExitStack() as stack:
         finished = _play_all(scenario, chosen, journal, jobs, stack)
         if errors.is_terminal and len(chosen) > 1:
@@ -112,19 +112,19 @@ def parse_seeds(text: str) -> list[int]:
     return list(seeds)
 
 
-def play(text: bytes, folder: Path | None, seed: int) -> Run:
+def play(text: bytes, folder: Path | None, seed: int) -> SeedResult:
     """One run, judged; the scenario comes as text because it may cross into another process."""
     scenario = scenarios.decode(text)
     try:
         journal = scenarios.play(scenario, seed)
     except InvariantError as error:
-        return Run(seed, 0, [Verdict("invariant", holds=False, violations=1, witness=str(error))])
+        return SeedResult(seed, 0, [Verdict("invariant", holds=False, violations=1, witness=str(error))])
     if folder is not None:
         write_jsonl(folder / f"{_file_name(scenario.name)}-{seed}.jsonl", journal.header, journal.records)
-    return Run(seed, _deliveries(journal), judge(journal, scenario.promised))
+    return SeedResult(seed, _deliveries(journal), judge(journal, scenario.promised))
 
 
-def summary(runs: list[Run]) -> list[dict[str, Any]]:
+def summary(runs: list[SeedResult]) -> list[dict[str, Any]]:
     """One verdict per judge over all runs; the witness is that of the first run that failed."""
     verdicts: dict[str, dict[str, Any]] = {}
     for run in runs:
@@ -145,7 +145,7 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
 
 def _play_all(
     scenario: scenarios.Scenario, seeds: list[int], folder: Path | None, jobs: int, stack: ExitStack
-) -> Iterable[Run]:
+) -> Iterable[SeedResult]:
     text = scenarios.encode(scenario)
     if jobs == 1 or len(seeds) == 1:
         return map(partial(play, text, folder), seeds)
@@ -185,11 +185,11 @@ def _list(as_json: bool) -> None:
     table = Table("name", "what", box=None, pad_edge=False)
     for name, about in found.items():
         table.add_row(name, about)
-    Console().print(table)
+    screen().print(table)
 
 
 def _show(report: dict[str, Any]) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = screen(wraps=False)
     console.print(f"{report['scenario']}: {report['runs']} runs, {report['deliveries']} deliveries")
     for verdict in report["verdicts"]:
         if not verdict["judged"]:

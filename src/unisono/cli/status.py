@@ -6,60 +6,120 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Group
+from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
+from unisono.cli.asking import ask_all
+from unisono.cli.context import Destination, reach
+from unisono.cli.options import Authority, Json, Timeout, Token, Where
+from unisono.cli.screen import screen
 from unisono.errors import TransportError
-from unisono.model.deployment import Deployment, NodeSpec
-from unisono.runtime.asking import ask_node
-from unisono.runtime.connect import find_deployment
-from unisono.runtime.edge import Inquire, Report
-from unisono.runtime.loop import run
-from unisono.runtime.security import client_context, token_of
+from unisono.model.deployment import Deployment
+from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.links.control import AskReport, NodeReport
+
+Reports = dict[str, NodeReport | TransportError]
+AGAIN_S = 1.0
+ENTOURAGES_SHOWN = 10
+MOVES_SHOWN = 5
+MESH_ENDS = (
+    *("delivered", "late", "late_blocked", "successor_delivered", "before_subscription", "not_subscribed", "overflow"),
+    *("future", "malformed"),
+)
 
 
 def status(
-    where: Annotated[str, typer.Argument(metavar="WHERE", help="unisono://host:port or a deployment file.")],
-    token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
-    authority: Annotated[
-        str | None, typer.Option(help="Speak TLS with whom this file (or 'system') trusts.", envvar="UNISONO_AUTHORITY")
-    ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for a node.")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    where: Where,
+    token: Token = None,
+    authority: Authority = None,
+    timeout: Timeout = 2.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again every second, until Ctrl-C.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Draw a deployment and ask each node for its counters. Exit 0 if all answer, 1 if some do not.
+    """Draw a deployment and ask each node how it is, and what it sees of others.
 
-    Example: unisono status deployment.toml
+    A node that does not answer, one that is not ready, and every neighbour and server of the broker that a node does
+    not reach are named. Exit 0 if all is well, 1 if not. With --watch --json: a line per second.
+
+    Example: unisono status deployment.toml --watch
     """
-    deployment, reports = run(_ask_all(where, token, authority, timeout))
-    if as_json:
-        answer = {"deployment": deployment.name, "nodes": reports}
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    else:
-        Console().print(_draw(deployment, deployment.root.name, reports))
-    if any(report is None or report.failure is not None for report in reports.values()):
+    at = reach(where, token, authority)
+    well = run(_watch(at, timeout, as_json)) if watch else run(_once(at, timeout, as_json))
+    if not well:
         raise typer.Exit(1)
 
 
-async def _ask_all(
-    where: str, token: str | None, authority: str | None, timeout: float
-) -> tuple[Deployment, dict[str, Report | None]]:
-    deployment, base = await find_deployment(where, token or "", timeout, authority)
-    secret = token if token is not None else token_of(deployment.security)
-    tls = client_context(deployment.security, base)
-
-    async def ask(node: NodeSpec) -> Report | None:
-        try:
-            return await ask_node(node.listen, secret, Inquire, Report, timeout, tls)
-        except TransportError:
-            return None
-
-    reports = await asyncio.gather(*(ask(node) for node in deployment.nodes))
-    return deployment, {node.name: report for node, report in zip(deployment.nodes, reports, strict=True)}
+async def _once(at: Destination, timeout: float, as_json: bool) -> bool:
+    deployment, reports = await ask_all(at, timeout, AskReport, NodeReport)
+    if as_json:
+        sys.stdout.write(_as_json(deployment, reports))
+    else:
+        screen().print(_draw(deployment, reports))
+    return not problems(reports)
 
 
-def _sequencer_line(report: Report) -> str:
+async def _watch(at: Destination, timeout: float, as_json: bool) -> bool:
+    stop, well = stop_signal(), True
+    live = None if as_json else Live(console=screen(), auto_refresh=False)
+    if live is not None:
+        live.start()
+    try:
+        while not stop.is_set():
+            deployment, reports = await ask_all(at, timeout, AskReport, NodeReport)
+            well = not problems(reports)
+            if live is None:
+                sys.stdout.write(_as_json(deployment, reports))
+                sys.stdout.flush()
+            else:
+                live.update(_draw(deployment, reports), refresh=True)
+            await asyncio.wait([asyncio.ensure_future(stop.wait())], timeout=AGAIN_S)
+    finally:
+        if live is not None:
+            live.stop()
+    return well
+
+
+def problems(reports: Reports) -> list[str]:
+    """What is wrong, each thing once: who sees it stands behind it. A node that does not answer is not also blamed by
+    its neighbours, and a broker or parent that is away is not a fault of the node that misses it."""
+    away = [f"node {name} does not answer: {report}" for name, report in reports.items() if not _answers(report)]
+    seen: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        if isinstance(report, TransportError):
+            continue
+        if report.failure is not None:
+            seen.setdefault(f"node {name} has stopped: {report.failure}", [])
+        health = report.health
+        if health is None:
+            continue
+        for check in health.checks if report.failure is None else ():
+            if not check.passed and check.name not in ("parent", "broker"):
+                seen.setdefault(f"node {name}: {check.name}: {check.detail}", [])
+        for peer in health.peers:
+            if not peer.up and _answers(reports.get(peer.node)):
+                seen.setdefault(f"node {peer.node} is not reached", []).append(f"{name}: {peer.detail}")
+        servers = [server for server in health.servers if not server.up]
+        for server in servers:
+            seen.setdefault(f"server {server.server} does not answer", []).append(f"{name}: {server.detail}")
+        lost = next((check for check in health.checks if check.name == "broker" and not check.passed), None)
+        if lost is not None and not servers:
+            seen.setdefault(f"node {name} has lost the broker: {lost.detail}", [])
+    return [*away, *(f"{what} (seen by {'; '.join(by)})" if by else what for what, by in seen.items())]
+
+
+def _answers(report: NodeReport | TransportError | None) -> bool:
+    return isinstance(report, NodeReport)
+
+
+def _as_json(deployment: Deployment, reports: Reports) -> str:
+    nodes = {name: None if isinstance(report, TransportError) else report for name, report in reports.items()}
+    answer = {"deployment": deployment.name, "problems": problems(reports), "nodes": nodes}
+    return msgspec.json.encode(answer).decode() + "\n"
+
+
+def _sequencer_line(report: NodeReport) -> str:
     sequencer = report.counters.get("sequencer", {})
     line = (
         f"{len(report.topics)} topics, {len(report.peers)} connections, "
@@ -71,7 +131,7 @@ def _sequencer_line(report: Report) -> str:
     return line
 
 
-def _broker_line(report: Report) -> str:
+def _broker_line(report: NodeReport) -> str:
     """What order costs a broker: how often a conflict was possible, and how long the echo took."""
     counters = report.counters["overlay"]
     echo_ms = counters["echo_us"] / 1000 / max(1, counters["echoes"])
@@ -83,17 +143,129 @@ def _broker_line(report: Report) -> str:
     )
 
 
-def _draw(deployment: Deployment, name: str, reports: dict[str, Report | None]) -> Tree:
+def _regions_line(report: NodeReport) -> str:
+    """What comes over the hierarchy, what directly, and what is being made up for."""
+    counters, direct = report.counters["regions"], report.counters.get("direct", {})
+    line = (
+        f"{counters['links']} links, {counters['clients']} clients, {counters['streams']} streams: "
+        f"{counters['accepted']} items, {counters['handovers']} hand-overs, {counters['recoveries']} recoveries, "
+        f"{counters['gaps']} gaps"
+    )
+    if counters["view"]:
+        line += f", view {counters['view']} of {counters['members']} brokers"
+    if not counters["attached"]:
+        line += ", no broker above it"
+    return line + (f", directly from {', '.join(sorted(direct))}" if direct else "")
+
+
+def _mesh_line(report: NodeReport) -> str:
+    """What became of frames, what order costs in bytes, and what was turned away."""
+    counters = report.counters["causal"]
+    vector = counters.get("emitted_vector_bytes", 0) / max(1, counters.get("emitted", 0))
+    ends = [f"{counters[name]} {name.replace('_', '-')}" for name in MESH_ENDS if counters.get(name)]
+    bad = {name.removeprefix("refused_"): n for name, n in counters.items() if name.startswith("refused_")}
+    return (
+        f"{counters['members']} members known, {counters.get('emitted', 0)} frames of"
+        f" {counters.get('emitted_events', 0)} events emitted, vectors of {vector:.0f} bytes; frames: "
+        f"{', '.join(ends) or 'none'}; {counters.get('bytes_near', 0)} bytes to the own region,"
+        f" {counters.get('bytes_far', 0)} to others"
+        + (f"; turned away: {', '.join(f'{n} {name}' for name, n in bad.items())}" if bad else "")
+    )
+
+
+def _line(report: NodeReport) -> str:
+    if "causal" in report.counters:
+        return _mesh_line(report)
+    if "overlay" in report.counters:
+        return _broker_line(report)
+    if "regions" in report.counters:
+        return _regions_line(report)
+    return _sequencer_line(report) + _stamper_line(report)
+
+
+def _stamper_line(report: NodeReport) -> str:
+    """Clocks: how far ours is from the others', and what it stamps."""
+    seen = report.stamper
+    if seen is None:
+        return ""
+    skew = f"{seen.skew_us / 1000:+.1f} ms" if seen.skew_us is not None else "not known"
+    line = f", clock {skew} from the median, {len(seen.lanes)} lanes"
+    leaning = [lane for lane in seen.lanes if lane.lean_us]
+    if leaning:
+        most = max(leaning, key=lambda lane: abs(lane.lean_us))
+        line += f", {len(leaning)} lean, {most.topic} by {most.lean_us / 1000:+.1f} ms"
+    if seen.heard_us:
+        name, behind_us = min(seen.heard_us.items(), key=lambda item: item[1])
+        line += f", hears {name} {-behind_us / 1000:.0f} ms late"
+    if not seen.is_warm:
+        line += ", waits for the other clocks"
+    elif seen.waiting:
+        line += f", {seen.waiting} publishers wait"
+    return line
+
+
+def _draw(deployment: Deployment, reports: Reports) -> Group:
+    wrong = problems(reports)
+    lines = [Text(f"- {problem}", style="red") for problem in wrong] or [Text("all is well", style="green")]
+    roots = [node.name for node in deployment.nodes if node.parent is None]
+    return Group(
+        *(_draw_node(deployment, root, reports) for root in roots), *_draw_homes(reports), *_draw_leans(reports), *lines
+    )
+
+
+def _draw_homes(reports: Reports) -> list[Text]:
+    """Which homes have moved lately, and why."""
+    found = [report.homes for report in reports.values() if isinstance(report, NodeReport) and report.homes is not None]
+    lines = []
+    for homes in found:
+        expected = (
+            f", events take {homes.expected_us / 1000:.1f} ms on average" if homes.expected_us is not None else ""
+        )
+        lines.append(Text(f"homes: {homes.placement}{expected}"))
+        lines += [Text(f"  {advice}", style="yellow") for advice in homes.advice()]
+        lines += [
+            Text(f"  {move.topic}: {move.at} → {move.to}, since {move.reason}") for move in homes.moves[-MOVES_SHOWN:]
+        ]
+    return lines
+
+
+def _draw_leans(reports: Reports) -> list[Text]:
+    """Whether lanes lean by themselves, and what that brings."""
+    found = [report.leans for report in reports.values() if isinstance(report, NodeReport) and report.leans is not None]
+    lines = []
+    for leans in found:
+        line = f"leans: {leans.leans}"
+        if leans.expected_us is not None:
+            line += f", events take {leans.expected_us / 1000:.1f} ms on average"
+        if leans.changes:
+            line += f", changed {leans.changes} times"
+        lines.append(Text(f"{line}; {leans.problem}" if leans.problem else line))
+    return lines
+
+
+def _draw_node(deployment: Deployment, name: str, reports: Reports) -> Tree:
     node, report = deployment.node(name), reports[name]
-    label = Text(f"{name}  {node.region}  {node.listen}  {', '.join(node.roles)}  ")
-    if report is None:
+    label = Text(f"{name}  {node.region}  {node.reached_at}  {', '.join(node.roles)}  ")
+    if isinstance(report, TransportError):
         label.append("does not answer", style="red")
     elif report.failure is not None:
         label.append(f"has stopped: {report.failure}", style="red")
     else:
-        label.append("up", style="green")
-        label.append(f"  {_broker_line(report) if 'overlay' in report.counters else _sequencer_line(report)}")
+        health = report.health
+        ready = health is None or health.is_ready
+        label.append("up" if ready else "not ready", style="green" if ready else "yellow")
+        label.append(f"  {_line(report)}")
+        if health is not None and health.servers:
+            up = sum(server.up for server in health.servers)
+            style = "" if up == len(health.servers) else "red"
+            label.append(f", {up} of {len(health.servers)} broker servers", style=style)
     tree = Tree(label)
+    if not isinstance(report, TransportError):
+        told = report.counters.get("entourages", {})
+        for said, connections in list(told.items())[:ENTOURAGES_SHOWN]:
+            tree.add(Text(f"{connections} direct connections of {said}", style="dim"))
+        if len(told) > ENTOURAGES_SHOWN:
+            tree.add(Text(f"… and {len(told) - ENTOURAGES_SHOWN} publishers more", style="dim"))
     for child in deployment.children(name):
-        tree.add(_draw(deployment, child, reports))
+        tree.add(_draw_node(deployment, child, reports))
     return tree

@@ -6,15 +6,15 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from unisono.audit import Story, tell
+from unisono.cli.screen import screen
 
 
 def story(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A journal: JSON lines, Arrow or Parquet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A journal, or a folder of several machines' journals.")],
     event: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as the journal names it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -32,7 +32,7 @@ def story(
 
 
 def _print(told: Story) -> None:
-    console = Console(highlight=False)
+    console = screen()
     number = f", number {told.number}" if told.number is not None else ""
     topic = f" on {told.topic}{number}" if told.topic is not None else ""
     author = f" by {told.publisher}" if told.publisher is not None else ""
@@ -43,3 +43,5 @@ def _print(told: Story) -> None:
     for step in told.steps:
         table.add_row("" if step.after_us is None else f"{step.after_us / 1000:+.3f} ms", Text(step.text))
     console.print(table)
+    for who, behind_us in told.behind_us.items():
+        console.print(f"the clock of {who} is at least {behind_us / 1000:.3f} ms behind that of the publisher")

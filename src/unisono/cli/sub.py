@@ -8,84 +8,126 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from unisono.errors import PeerError
+from unisono.cli.context import Destination, reach
+from unisono.cli.options import Authority, Json, Token, Where
+from unisono.errors import MisuseError, PeerError
+from unisono.runtime.client.subscription.event_stream import EventStream
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.position import numbers_of
+from unisono.runtime.client.subscription.request import subscribe_request
 from unisono.runtime.connect import connect
-from unisono.runtime.loop import run, stop_signal
-from unisono.runtime.notification import Notification
-from unisono.runtime.stream import Stream
+from unisono.runtime.driver.loop import run, stop_signal
 
 
 def sub(
-    where: Annotated[str, typer.Argument(metavar="WHERE", help="unisono://host:port or a deployment file.")],
+    where: Where,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics or patterns like 'trades.*'.")],
-    order: Annotated[Literal["fifo", "causal", "total"], typer.Option(help="What is promised.")] = "total",
+    order: Annotated[Literal["fifo", "causal", "total", "realtime"], typer.Option(help="What is promised.")] = "total",
+    tolerance: Annotated[
+        str | None, typer.Option(help="With --order realtime: what may be out of it, like 5ms.")
+    ] = None,
     deadline: Annotated[str | None, typer.Option(help="The longest wait before a gap, like 500ms.")] = None,
     select: Annotated[str | None, typer.Option("--where", help="Only what matches, like 'px > 100'.")] = None,
-    count: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
+    start: Annotated[str, typer.Option(help="latest, earliest, or a position that --json printed.")] = "latest",
+    reliable: Annotated[
+        bool, typer.Option("--reliable", help="Lose nothing; refused where nobody keeps payloads.")
+    ] = False,
+    group: Annotated[str | None, typer.Option(help="One member of the group at a time; the others wait.")] = None,
+    share: Annotated[
+        str | None, typer.Option(help="Members of the group share the values of this attribute, like 'key'.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many events.")] = None,
     name: Annotated[str | None, typer.Option(help="Resume where this name was; needs --state.")] = None,
     state: Annotated[Path | None, typer.Option(help="Directory of committed positions.")] = None,
+    region: Annotated[str | None, typer.Option(help="Prefer the broker's server there.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Directory for a journal of what is delivered.")] = None,
-    token: Annotated[str | None, typer.Option(help="The deployment's token.", envvar="UNISONO_TOKEN")] = None,
-    authority: Annotated[
-        str | None, typer.Option(help="Speak TLS with whom this file (or 'system') trusts.", envvar="UNISONO_AUTHORITY")
-    ] = None,
+    token: Token = None,
+    authority: Authority = None,
     timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per notification.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Print what is published on topics, in the order promised.
+    """Print what is published on topics, in the order promised. With --name or --group every event is committed.
 
     Example: unisono sub unisono://127.0.0.1:7474 trades quotes --where "px > 100 and sym = 'IBM'" --count 10
+    Example: unisono sub prod orders --group billing --start earliest --reliable
+    Example: unisono sub prod orders --group billing --share key
     """
-    options = {"token": token, "authority": authority, "state": state, "journal": journal, "timeout": timeout}
-    run(_subscribe(where, tuple(topics), order, deadline, select, count, name, options, as_json))
+    options: dict[str, Any] = {
+        "order": order,
+        "tolerance": tolerance,
+        "deadline": deadline,
+        "where": select,
+        "start": start,
+        "reliability": "reliable" if reliable else "best-effort",
+        "group": group,
+        "share": share,
+        "name": name,
+    }
+    subscribe_request(*topics, **options)  # what can be nowhere is told before anything is waited for
+    if start not in ("latest", "earliest"):
+        numbers_of(start)
+    if name is not None and state is None:
+        raise MisuseError(f"--name {name} resumes where it was, which is kept in a directory: add --state DIRECTORY")
+    session = {"state": state, "region": region, "journal": journal, "timeout": timeout}
+    commits = name is not None or group is not None
+    run(_subscribe(reach(where, token, authority), session, tuple(topics), options, count, commits, as_json))
 
 
 async def _subscribe(
-    where: str,
+    at: Destination,
+    session_options: dict[str, Any],
     topics: tuple[str, ...],
-    order: Literal["fifo", "causal", "total"],
-    deadline: str | None,
-    select: str | None,
-    count: int | None,
-    name: str | None,
     options: dict[str, Any],
+    count: int | None,
+    commits: bool,
     as_json: bool,
 ) -> None:
     stop = stop_signal()
-    async with (
-        connect(where, **options) as session,
-        session.subscribe(*topics, order=order, deadline=deadline, name=name, where=select) as stream,
-    ):
-        print(f"subscribed to {', '.join(topics)} ({order})", file=sys.stderr, flush=True)
-        printing = asyncio.ensure_future(_print(stream, count, name, as_json))
+    async with connect(at.where, token=at.token, authority=at.authority, **session_options) as session:
+        stream = session.subscribe(*topics, **options)
+        reading = asyncio.ensure_future(_read(stream, ", ".join(topics), options, count, commits, as_json))
         stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((printing, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if printing.done():
-            printing.result()
-        printing.cancel()
-
-
-async def _print(stream: Stream, count: int | None, name: str | None, as_json: bool) -> None:
-    seen = 0
-    async for event in stream:
-        sys.stdout.write(_line(event) if as_json else f"{event.topic}\t{_text(event)}\n")
-        sys.stdout.flush()
-        if name is not None:
-            await stream.commit(event.position)
-        seen += event.event is not None
-        if count is not None and seen >= count:
+        if reading.done():
+            reading.result()
             return
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+async def _read(
+    stream: EventStream, names: str, options: dict[str, Any], count: int | None, commits: bool, as_json: bool
+) -> None:
+    group = options["group"]
+    if group is not None:
+        print(f"waits for its turn in group {group}", file=sys.stderr, flush=True)
+    async with stream:
+        print(f"subscribed to {names} ({options['order']})", file=sys.stderr, flush=True)
+        seen = 0
+        async for event in stream:
+            sys.stdout.write(_line(event) if as_json else f"{event.topic}\t{_text(event)}\n")
+            sys.stdout.flush()
+            if commits:
+                await stream.commit(event.position)
+            seen += event.event is not None
+            if count is not None and seen >= count:
+                return
 
 
 def _text(event: Notification) -> str:
+    """An event as it was published; what is not one, or not in order, in brackets."""
     if event.gap is not None:
-        return f"[gap {event.gap.first}-{event.gap.last}: {event.gap.reason}]"
+        missing = event.gap.last - event.gap.first + 1
+        return f"[gap: {missing} event{'s' if missing > 1 else ''} will not come: {event.gap.reason}]"
     if event.stalled is not None:
-        return f"[stalled: {event.stalled.reason}]"
+        return f"[stalled: nothing of this topic can be told for now: {event.stalled.reason}]"
     if event.cut is not None:
-        return f"[cut off: {', '.join(f'{name} after {last}' for name, last in event.cut.publishers)}]"
-    return event.payload.decode(errors="replace")
+        return f"[cut off: cannot be heard any more: {', '.join(name for name, _ in event.cut.publishers)}]"
+    text = event.payload.decode(errors="replace")
+    if event.out_of_order:
+        return f"{text}\t[late: out of order, or of a publisher that does not use unisono]"
+    return f"{text}\t[late: told after its own deadline]" if event.late else text
 
 
 def _line(event: Notification) -> str:

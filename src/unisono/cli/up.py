@@ -13,24 +13,28 @@ from typing import Annotated
 import msgspec
 import typer
 from msgspec import Struct
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from unisono.cli.screen import screen
 from unisono.errors import MisuseError
 from unisono.model.event import Scalar
+from unisono.model.promise import Order
 from unisono.model.region import public_cloud
+from unisono.model.settings import Kind, OrderedBy, Sequencing
+from unisono.runtime.client.publishing.publisher import Publisher
+from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.connect import connect
-from unisono.runtime.emulate import Emulation, star_of
-from unisono.runtime.loop import run, stop_signal
-from unisono.runtime.node import NodeConfig
-from unisono.runtime.publisher import Publisher
-from unisono.runtime.stream import Stream
+from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.node.node import NodeConfig
+from unisono.runtime.tools.emulate import Emulation, star_of
 
 TOPICS = ("trades", "quotes")
 NEW = NodeConfig(witness_s=0)
 """Nobody can know the nodes of a directory that was made a moment ago."""
+ORDERS: dict[Kind, Order] = {"sequencer": "total", "overlay": "total", "regions": "fifo", "causal": "causal"}
 WINDOW = 2_000
 """Deliveries of each subscriber that the running verdict looks at."""
 
@@ -40,9 +44,14 @@ def up(
     rate: Annotated[float, typer.Option(help="Events per second and region.")] = 20.0,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; without it, on Ctrl-C.")] = None,
     port: Annotated[int, typer.Option(help="Port of the first node; 0 takes free ones.")] = 0,
-    overlay: Annotated[
-        bool, typer.Option("--overlay", help="Brokers that route by content, instead of sequencers over a broker.")
-    ] = False,
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            help="Who orders: sequencers over a broker, brokers of an overlay or of regions, or a causal mesh."
+        ),
+    ] = "sequencer",
+    by: Annotated[OrderedBy, typer.Option(help="How sequencers order: by homes in a tree, or by clocks.")] = "tree",
+    overlay: Annotated[bool, typer.Option("--overlay", help="The same as --kind overlay.")] = False,
     journal: Annotated[Path | None, typer.Option(help="Directory for the clients' journals.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="No live view; one JSON object at the end.")] = False,
 ) -> None:
@@ -55,17 +64,19 @@ def up(
     """
     regions = tuple(region or ("eu-central-1", "us-east-1", "ap-northeast-1"))
     table = public_cloud()
+    if by == "clock" and (overlay or kind != "sequencer"):
+        raise MisuseError("--by clock is for --kind sequencer")
     unknown = [name for name in regions if name not in table.regions]
     if unknown or len(regions) < 2 or len(set(regions)) < len(regions):
         raise MisuseError(f"two or more different regions of: {', '.join(table.regions)}")
-    summary = run(_up(regions, rate, seconds, port, overlay, journal, as_json))
+    summary = run(_up(regions, rate, seconds, port, "overlay" if overlay else kind, by, journal, as_json))
     if as_json:
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
     if not summary.agreed:
         raise typer.Exit(1)
 
 
-class Site(Struct):
+class RegionTally(Struct):
     """What one region has done."""
 
     region: str
@@ -76,19 +87,19 @@ class Site(Struct):
     p99_ms: float = 0.0
 
 
-class Summary(Struct):
+class UpSummary(Struct):
     """What `--json` prints."""
 
     agreed: bool
     compared: int
-    sites: list[Site]
+    sites: list[RegionTally]
 
 
 class _Player:
     """The clients of one region: they publish at a rate and subscribe to everything."""
 
     def __init__(self, region: str) -> None:
-        self.site = Site(region)
+        self.site = RegionTally(region)
         self.heard: deque[str] = deque(maxlen=WINDOW)
         self.late_ms: deque[float] = deque(maxlen=WINDOW)
         self.speed = 0.0
@@ -104,7 +115,7 @@ class _Player:
             self.site.published += 1
             await asyncio.sleep(1 / rate)
 
-    async def listen(self, stream: Stream) -> None:
+    async def listen(self, stream: EventStream) -> None:
         async for event in stream:
             if event.gap is not None:
                 self.site.gaps += 1
@@ -122,9 +133,22 @@ class _Player:
             self.site.p99_ms = round(late[len(late) * 99 // 100], 1)
 
 
-def _compare(players: list[_Player]) -> tuple[bool, int]:
-    """Do all pairs of subscribers agree on the events both were told of lately? And how many were compared?"""
+def _compare(players: list[_Player], order: Order) -> tuple[bool, int]:
+    """Do all pairs of subscribers agree on the events both were told of lately? And how many were compared?
+
+    Where they need not agree everybody is compared with the publishers.
+    """
     compared = 0
+    if order != "total":
+        for player in players:
+            last: dict[str, int] = {}
+            for event in player.heard:
+                publisher, _, number = event.rpartition(":")
+                compared += 1
+                if int(number) <= last.get(publisher, 0):
+                    return False, compared
+                last[publisher] = int(number)
+        return True, compared
     for i, one in enumerate(players):
         for two in players[i + 1 :]:
             mine, theirs = dict.fromkeys(one.heard), dict.fromkeys(two.heard)
@@ -140,15 +164,18 @@ async def _up(
     rate: float,
     seconds: float | None,
     port: int,
-    overlay: bool,
+    kind: Kind,
+    by: OrderedBy,
     journal: Path | None,
     quiet: bool,
-) -> Summary:
+) -> UpSummary:
     stop = stop_signal()
     ports = [port + i for i in range(len(regions) + 1)] if port else _free_ports(len(regions) + 1)
-    deployment = star_of(regions, public_cloud(), ports, overlay=overlay)
+    deployment = star_of(regions, public_cloud(), ports, kind=kind, sequencing=Sequencing(by=by))
+    by_content = kind != "sequencer"
+    order = ORDERS[kind]
     players = [_Player(region) for region in regions]
-    console = Console(stderr=True)
+    console = screen(stderr=True)
     agreed, compared = True, 0
     async with AsyncExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -157,16 +184,16 @@ async def _up(
         for number, player in enumerate(players):
             here = player.site.region
             session = await stack.enter_async_context(connect(world.view(here), region=here, journal=journal))
-            where = f"px >= {10 * number}" if overlay else None
-            stream = await stack.enter_async_context(session.subscribe(*TOPICS, where=where))
+            where = f"px >= {10 * number}" if by_content else None
+            stream = await stack.enter_async_context(session.subscribe(*TOPICS, where=where, order=order))
             publishers = [await session.publisher(topic) for topic in TOPICS]
             tasks.append(asyncio.create_task(player.listen(stream)))
-            tasks.append(asyncio.create_task(player.publish(publishers, rate, overlay)))
+            tasks.append(asyncio.create_task(player.publish(publishers, rate, by_content)))
         live = None if quiet else stack.enter_context(Live(console=console, refresh_per_second=4))
         until = time.monotonic() + seconds if seconds is not None else None
         while not stop.is_set() and (until is None or time.monotonic() < until):
             await asyncio.wait([asyncio.ensure_future(stop.wait())], timeout=0.5)
-            still, compared = _compare(players)
+            still, compared = _compare(players, order)
             agreed = agreed and still
             for player in players:
                 player.measure()
@@ -178,7 +205,7 @@ async def _up(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    return Summary(agreed, compared, [player.site for player in players])
+    return UpSummary(agreed, compared, [player.site for player in players])
 
 
 def _view(world: Emulation, players: list[_Player], agreed: bool, compared: int) -> Group:
@@ -199,9 +226,13 @@ def _view(world: Emulation, players: list[_Player], agreed: bool, compared: int)
             f"{site.p99_ms:.1f}",
             str(site.gaps),
         )
-    verdict = Text("one order: ", style="bold")
+    is_total = ORDERS[world.deployment.kind] == "total"
+    verdict = Text("one order: " if is_total else "every publisher's order: ", style="bold")
     if agreed:
-        verdict.append(f"all subscribers agree ({compared} common events compared)", style="green")
+        words = f"kept ({compared} events looked at)"
+        if is_total:
+            words = f"all subscribers agree ({compared} common events compared)"
+        verdict.append(words, style="green")
     else:
         verdict.append("subscribers disagree", style="red")
     return Group(table, verdict)

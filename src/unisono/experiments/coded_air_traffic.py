@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Figure, Row, Value
+from unisono.experiments.experiment import Experiment, Figure, ResultRow, Value
 from unisono.machine import Effect, Send
-from unisono.protocols.coded.messages import Piece
+from unisono.protocols.coded.messages import PacketPiece
 from unisono.sim.scenario import load, stage, with_options
 
 SUBSCRIBERS, ROWS = 39, 16
@@ -43,7 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 
-class Options(Struct, frozen=True):
+class AirTrafficOptions(Struct, frozen=True):
     """How long, with whom."""
 
     events: Annotated[int, Meta(ge=1, description="publications, one a second")] = 100
@@ -51,11 +51,11 @@ class Options(Struct, frozen=True):
     seed: Annotated[int, Meta(description="seed of the run")] = 0
 
 
-def run(options: Options) -> list[Row]:
+def run(options: AirTrafficOptions) -> list[ResultRow]:
     return [_row(options, setting) for setting in SETTINGS]
 
 
-def _row(options: Options, setting: Setting) -> Row:
+def _row(options: AirTrafficOptions, setting: Setting) -> ResultRow:
     over, style, coded, redundancy, fanout = setting
     scenario = with_options(
         load("coded/air-traffic"),
@@ -76,7 +76,7 @@ def _row(options: Options, setting: Setting) -> Row:
 
     def count(message: Any, copies: int) -> None:
         nonlocal packets, control
-        if isinstance(message, Piece):
+        if isinstance(message, PacketPiece):
             packets += copies
         else:
             control += copies
@@ -108,7 +108,7 @@ def _row(options: Options, setting: Setting) -> Row:
         "deviation_ms": round(pstdev(latencies), 1),
         "longest_ms": round(max(latencies), 1),
     }
-    return Row(shown, ours=ours)
+    return ResultRow(shown, ours=ours)
 
 
 def _latency_ms(record: Any) -> float:
@@ -118,7 +118,7 @@ def _latency_ms(record: Any) -> float:
 EXPERIMENT = Experiment(
     title="Styles of recovery in the air traffic setting: 23 KB events, 39 subscribers, 50 ms, PLR .05, ABL 2",
     source="thesis, section 5.5, figures 5.11 to 5.23",
-    options=Options,
+    options=AirTrafficOptions,
     run=run,
     figure=Figure("fanout", "success", "style"),
 )

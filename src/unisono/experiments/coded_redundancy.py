@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from unisono.errors import MisuseError
-from unisono.experiments.experiment import Experiment, Figure, Row, Value, contradiction
+from unisono.experiments.experiment import Experiment, Figure, ResultRow, Value, contradiction
 from unisono.machine import Broadcast, Fired, Heard, SetTimer
 from unisono.model.ids import Topic
 from unisono.model.time import Micros
@@ -16,10 +16,10 @@ from unisono.protocols.coded.arrivals import fragment
 from unisono.protocols.coded.channel import Channel, Losses
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.forwarder import Forwarder
-from unisono.protocols.coded.messages import EventKey, Piece
+from unisono.protocols.coded.messages import EventKey, PacketPiece
 from unisono.protocols.coded.redundancy import sending_order
 from unisono.protocols.coded.wire import ENVELOPE_BYTES, OVERHEAD_BYTES, ROWS_MAX, Packet, unpack
-from unisono.sim.scribe import NodeId, Ring, Tree, node_id
+from unisono.sim.scribe import NodeId, Ring, ScribeTree, node_id
 from unisono.structures.decoder import Decoder
 
 CODED = (0, 1, 2, 4, 6, 7, 8, 10, 11, 12, 16, 18, 20)
@@ -30,7 +30,7 @@ PAPER = {("coded", 8): 1.0, ("plain", 29): 1.0}
 """The thesis' "complete delivery", read from a figure with two digits."""
 
 
-class Options(Struct, frozen=True):
+class RedundancyOptions(Struct, frozen=True):
     """The thesis' setting: 16 packets, 39 subscribers, 1000 events, PLR .05, ABL 2."""
 
     rows: Annotated[int, Meta(ge=2, le=ROWS_MAX, description="plain packets of an event")] = 16
@@ -47,7 +47,7 @@ class Options(Struct, frozen=True):
             raise contradiction(self, str(error), "plr", "abl") from None
 
 
-def run(options: Options) -> list[Row]:
+def run(options: RedundancyOptions) -> list[ResultRow]:
     rows = []
     for content, extras in WAYS:
         for extra in extras:
@@ -55,11 +55,11 @@ def run(options: Options) -> list[Row]:
             setting: dict[str, Value] = {"content": content, "redundancy": extra}
             success = 1 - missed / (options.events * options.subscribers)
             paper = {"success": PAPER[content, extra]} if (content, extra) in PAPER else {}
-            rows.append(Row(setting, ours={"success": round(success, 5), "misses": missed}, paper=paper))
+            rows.append(ResultRow(setting, ours={"success": round(success, 5), "misses": missed}, paper=paper))
     return rows
 
 
-def _misses(options: Options, content: str, extra: int) -> int:
+def _misses(options: RedundancyOptions, content: str, extra: int) -> int:
     """Receivers that are not complete after dissemination, summed over the events."""
     dice = Random(f"{options.seed}/{content}/{extra}")
     # Short rows: what a receiver can decode depends on coefficients alone.
@@ -78,7 +78,7 @@ def _misses(options: Options, content: str, extra: int) -> int:
 class Multicast:
     """A publisher at the root, receivers below it, and a lossy link from each node to each child."""
 
-    def __init__(self, options: Options, config: CodedConfig, is_tree: bool, dice: Random) -> None:
+    def __init__(self, options: RedundancyOptions, config: CodedConfig, is_tree: bool, dice: Random) -> None:
         self._rows, self._config, self._dice = options.rows, config, dice
         channel = Channel(options.plr, options.abl)
         names = [node_id(f"node {i}") for i in range(options.subscribers + 1)]
@@ -108,7 +108,7 @@ class Multicast:
         if not self._config.recode:
             return packets
         sent, timers = [], []
-        inputs: list[Heard | Fired] = [Heard(Topic(1), Piece(packet)) for packet in packets]
+        inputs: list[Heard | Fired] = [Heard(Topic(1), PacketPiece(packet)) for packet in packets]
         while inputs:
             now = Micros(self._config.quiet_us if isinstance(inputs[0], Fired) else 0)
             for effect in self._forwarders[node].handle(inputs.pop(0), now):
@@ -121,20 +121,20 @@ class Multicast:
         return sent
 
 
-def _star(names: list[NodeId]) -> Tree:
-    tree = Tree(names[0])
+def _star(names: list[NodeId]) -> ScribeTree:
+    tree = ScribeTree(names[0])
     for name in names[1:]:
         tree.join([name, tree.root])
     return tree
 
 
-def _scribe(names: list[NodeId], dice: Random) -> Tree:
+def _scribe(names: list[NodeId], dice: Random) -> ScribeTree:
     """The publisher is where the topic's root is."""
     ring = Ring(dice)
     for name in names:
         ring.add(name)
     key = node_id("topic")
-    tree = Tree(ring.closest(key))
+    tree = ScribeTree(ring.closest(key))
     for name in names:
         tree.join(ring.route(name, key))
     return tree
@@ -163,7 +163,7 @@ def _is_complete(packets: list[bytes]) -> bool:
 EXPERIMENT = Experiment(
     title="Success rate versus redundancy on a star and on a tree",
     source="thesis, section 5.5.1, figure 5.10",
-    options=Options,
+    options=RedundancyOptions,
     run=run,
     figure=Figure("redundancy", "success", "content"),
 )

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from unisono.errors import MisuseError
-from unisono.experiments.experiment import Experiment, Row, contradiction
+from unisono.experiments.experiment import Experiment, ResultRow, contradiction
 from unisono.protocols.coded.channel import Channel
 from unisono.protocols.coded.success import Packets, success
 
 
-class Options(Struct, frozen=True):
+class SuccessOptions(Struct, frozen=True):
     """The thesis' setting by default."""
 
     n: Annotated[int, Meta(ge=1, description="plain packets of an event")] = 10
@@ -28,20 +28,20 @@ class Options(Struct, frozen=True):
             raise contradiction(self, str(error), "plr", "abl") from None
 
 
-def run(options: Options) -> list[Row]:
+def run(options: SuccessOptions) -> list[ResultRow]:
     channel = Channel(options.plr, options.abl)
     chances = success(options.n, options.redundancy, channel, options.fanout, options.rounds, options.packets)
-    return [Row({"round": number}, ours={"success": chance}) for number, chance in enumerate(chances)]
+    return [ResultRow({"round": number}, ours={"success": chance}) for number, chance in enumerate(chances)]
 
 
-def as_json(rows: list[Row]) -> Any:
+def as_json(rows: list[ResultRow]) -> Any:
     return {"success": [row.ours["success"] for row in rows]}
 
 
 EXPERIMENT = Experiment(
     title="Success rate versus rounds of gossip",
     source="thesis, sections 5.4.2 and 5.4.3, figures 5.7 to 5.9; formulas corrected",
-    options=Options,
+    options=SuccessOptions,
     run=run,
     as_json=as_json,
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from unisono.audit.trace import Trace
-from unisono.experiments.experiment import Experiment, Figure, Row
+from unisono.experiments.experiment import Experiment, Figure, ResultRow
 from unisono.model.journal import Header, Journal
 from unisono.sim.scenario import Scenario, stage
 from unisono.sim.spec import read
@@ -19,7 +19,7 @@ from unisono.sim.spec import read
 VALUES = 64
 
 
-class Options(Struct, frozen=True):
+class ContentGridOptions(Struct, frozen=True):
     """Three nodes in a line, links of 20 ms."""
 
     subscribers: Annotated[int, Meta(ge=1, description="clients, each with a filter of its own")] = 24
@@ -28,11 +28,11 @@ class Options(Struct, frozen=True):
     seed: int = 0
 
 
-def run(options: Options) -> list[Row]:
+def run(options: ContentGridOptions) -> list[ResultRow]:
     return [_row(options, width, cuts) for width in (0.05, 0.2, 0.5, 1.0) for cuts in (0, 1, 3, 7)]
 
 
-def _row(options: Options, width: float, cuts: int) -> Row:
+def _row(options: ContentGridOptions, width: float, cuts: int) -> ResultRow:
     world = stage(scenario(options, width, cuts), options.seed)
     world.run()
     heard: dict[str, int] = {}
@@ -63,10 +63,10 @@ def _row(options: Options, width: float, cuts: int) -> Row:
         "entries_per_timestamp": round(entries / max(1, stamps), 2),
         "latency_ms_mean": round(sum(latencies) / max(1, len(latencies)) / 1000, 1),
     }
-    return Row({"filter_width": width, "cells": (cuts + 2) ** 2 if cuts else 1}, ours)
+    return ResultRow({"filter_width": width, "cells": (cuts + 2) ** 2 if cuts else 1}, ours)
 
 
-def scenario(options: Options, width: float, cuts: int) -> Scenario:
+def scenario(options: ContentGridOptions, width: float, cuts: int) -> Scenario:
     at = [VALUES * (i + 1) // (cuts + 1) for i in range(cuts)]
     topic: dict[str, Any] = {"name": "t0"}
     if cuts:
@@ -97,7 +97,7 @@ def scenario(options: Options, width: float, cuts: int) -> Scenario:
 EXPERIMENT = Experiment(
     title="A grid beneath the order, or filtering after delivery",
     source="paper 000, section 3.3: a mapping layer for content over topics; the paper has no figure of it",
-    options=Options,
+    options=ContentGridOptions,
     run=run,
     figure=Figure("cells", "messages_per_subscriber", series="filter_width", log_x=True),
 )

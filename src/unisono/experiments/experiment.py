@@ -1,13 +1,13 @@
 """What an experiment is: options, a run that returns rows, and the paper's numbers beside ours.
 
-    class Options(Struct, frozen=True):
+    class SizeOptions(Struct, frozen=True):
         clients: Annotated[int, Meta(description="how many clients subscribe")] = 1000
         seed: int = 0
 
-    def run(options: Options) -> list[Row]:
-        return [Row({"topics": 10}, ours={"entries": 3.2}, paper={"entries": 3})]
+    def run(options: SizeOptions) -> list[ResultRow]:
+        return [ResultRow({"topics": 10}, ours={"entries": 3.2}, paper={"entries": 3})]
 
-    EXPERIMENT = Experiment("Size of a timestamp", "paper 007, figure 5", Options, run, Figure("topics", "entries"))
+    EXPERIMENT = Experiment("Size of a timestamp", "paper 007, figure 5", SizeOptions, run, Figure("topics", "entries"))
 
 Options become flags of `unisono experiment run NAME`, with their types, bounds, defaults and descriptions. Those that
 contradict each other are refused in `__post_init__` by `raise contradiction(self, why, "clients", "topics")`.
@@ -23,7 +23,7 @@ from unisono.errors import MisuseError
 Value = str | int | float | bool
 
 
-class Row(Struct, frozen=True):
+class ResultRow(Struct, frozen=True):
     """One point: the setting, what we measured, and what the paper says where it says something."""
 
     setting: dict[str, Value]
@@ -48,10 +48,10 @@ class Experiment(Struct, frozen=True):
     source: str
     """Paper and section, figure or table."""
     options: type[Struct]
-    run: Callable[[Any], list[Row]]
+    run: Callable[[Any], list[ResultRow]]
     """Takes an instance of `options`. Everything random comes from its seed."""
     figure: Figure | None = None
-    as_json: Callable[[list[Row]], Any] | None = None
+    as_json: Callable[[list[ResultRow]], Any] | None = None
     """What `run NAME --json` prints, where that is not the whole outcome."""
     parts: Callable[[Any], list[Any]] | None = None
     """Smaller options whose rows, one after the other, are those of the given ones: they can run beside each other."""
@@ -65,7 +65,7 @@ class Outcome(Struct, frozen=True):
     source: str
     options: dict[str, Any]
     seconds: float
-    rows: list[Row]
+    rows: list[ResultRow]
 
 
 def flag(option: str) -> str:

@@ -18,7 +18,7 @@ from unisono.audit.trace import Trace
 from unisono.errors import MisuseError
 from unisono.experiments.baselines.lamport_overlay import LamportBroker
 from unisono.experiments.baselines.literal_overlay import LiteralBroker
-from unisono.experiments.experiment import Experiment, Row
+from unisono.experiments.experiment import Experiment, ResultRow
 from unisono.machine import Machine, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address
@@ -27,14 +27,14 @@ from unisono.model.predicate import Filter, parse
 from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.config import BrokerConfig
-from unisono.protocols.overlay.messages import Adv, Delivery, LinkUp, Pub, Sub
+from unisono.protocols.overlay.messages import Adv, LinkUp, OverlayDelivery, Pub, Sub
 from unisono.protocols.overlay.tables import Tables
 
 UNIT_US = 1_000
 EDGES_PER_CORE = 5
 
 
-class Options(Struct, frozen=True):
+class OverlayCostsOptions(Struct, frozen=True):
     """The spec's setting by default."""
 
     cores: Annotated[int, Meta(ge=1, description="core brokers in the chain, five edge brokers each")] = 4
@@ -43,7 +43,7 @@ class Options(Struct, frozen=True):
     seed: int = 0
 
 
-class Tree(Struct, frozen=True):
+class BrokerTree(Struct, frozen=True):
     """A rooted tree of brokers; the root is a core in the middle."""
 
     above: tuple[int, ...]
@@ -75,10 +75,10 @@ class Tree(Struct, frozen=True):
 Workload = tuple[list[tuple[str, int, Filter]], list[tuple[str, int, Filter]]]
 
 
-def topology(cores: int) -> Tree:
+def topology(cores: int) -> BrokerTree:
     root = (cores - 1) // 2
     chain = [core + 1 if core < root else core - 1 if core > root else -1 for core in range(cores)]
-    return Tree((*chain, *(core for core in range(cores) for _ in range(EDGES_PER_CORE))))
+    return BrokerTree((*chain, *(core for core in range(cores) for _ in range(EDGES_PER_CORE))))
 
 
 def classes(cores: int, dice: Random) -> dict[str, list[int]]:
@@ -123,7 +123,7 @@ class Measured(Struct):
 class Overlay:
     """Brokers of any kind on links that take a unit of time, with the order of each link kept."""
 
-    def __init__(self, tree: Tree, brokers: Mapping[Address, Machine], workload: Workload, dice: Random) -> None:
+    def __init__(self, tree: BrokerTree, brokers: Mapping[Address, Machine], workload: Workload, dice: Random) -> None:
         self._brokers = brokers
         self._dice = dice
         self._heap: list[tuple[int, int, Address, Any]] = []
@@ -155,7 +155,7 @@ class Overlay:
             arrival = self._now + UNIT_US + self._dice.randint(0, UNIT_US // 10)
             arrival = self._last[source, to] = max(arrival, self._last.get((source, to), 0))
             self.tell(to, message, arrival)
-        elif isinstance(message, Delivery):
+        elif isinstance(message, OverlayDelivery):
             name = message.event.id
             self.measured.delays[to, name] = (self._now - self._published[name]) / UNIT_US
             position = len(self.measured.records) + 1
@@ -166,7 +166,7 @@ def address(i: int) -> Address:
     return Address(f"B{i}")
 
 
-def link_and_advertise(overlay: Overlay, tree: Tree, workload: Workload) -> None:
+def link_and_advertise(overlay: Overlay, tree: BrokerTree, workload: Workload) -> None:
     """Links come up, then publishers say what they will publish; returns when nothing is under way."""
     for child, parent in enumerate(tree.above):
         if parent >= 0:
@@ -178,7 +178,7 @@ def link_and_advertise(overlay: Overlay, tree: Tree, workload: Workload) -> None
     overlay.run()
 
 
-def ordering_brokers(tree: Tree, workload: Workload, detection: Any, dice: Random) -> Overlay:
+def ordering_brokers(tree: BrokerTree, workload: Workload, detection: Any, dice: Random) -> Overlay:
     brokers = {address(i): Broker(address(i), BrokerConfig(detection=detection)) for i in range(len(tree.above))}
     overlay = Overlay(tree, brokers, workload, dice)
     link_and_advertise(overlay, tree, workload)
@@ -189,7 +189,7 @@ def ordering_brokers(tree: Tree, workload: Workload, detection: Any, dice: Rando
     return overlay
 
 
-def known_brokers(tree: Tree, workload: Workload, mode: Any, dice: Random) -> Overlay:
+def known_brokers(tree: BrokerTree, workload: Workload, mode: Any, dice: Random) -> Overlay:
     """Brokers that know everything from the start: plain forwarding, the printed algorithm, Lamport keys."""
     brokers: dict[Address, Machine] = {}
     for i in range(len(tree.above)):
@@ -207,7 +207,7 @@ def known_brokers(tree: Tree, workload: Workload, mode: Any, dice: Random) -> Ov
     return Overlay(tree, brokers, workload, dice)
 
 
-SCHEMES: dict[str, Callable[[Tree, Workload, Random], Overlay]] = {
+SCHEMES: dict[str, Callable[[BrokerTree, Workload, Random], Overlay]] = {
     "plain FIFO": lambda tree, workload, dice: known_brokers(tree, workload, "plain", dice),
     "exact": lambda tree, workload, dice: ordering_brokers(tree, workload, "exact", dice),
     "fast": lambda tree, workload, dice: ordering_brokers(tree, workload, "fast", dice),
@@ -220,7 +220,7 @@ SCHEMES: dict[str, Callable[[Tree, Workload, Random], Overlay]] = {
 }
 
 
-def play(tree: Tree, workload: Workload, scheme: str, options: Options) -> Measured:
+def play(tree: BrokerTree, workload: Workload, scheme: str, options: OverlayCostsOptions) -> Measured:
     overlay = SCHEMES[scheme](tree, workload, Random(f"{options.seed}/links"))
     dice = Random(f"{options.seed}/publications")
     kinds = {name: int(filter.boxes[0].sides[0][1].numbers[0][0]) for name, _, filter in workload[0]}
@@ -233,9 +233,9 @@ def play(tree: Tree, workload: Workload, scheme: str, options: Options) -> Measu
     return overlay.measured
 
 
-def run(options: Options) -> list[Row]:
+def run(options: OverlayCostsOptions) -> list[ResultRow]:
     tree = topology(options.cores)
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     found = workloads(options.cores, Random(f"{options.seed}/workloads"))
     if options.only and options.only not in found:
         raise MisuseError(f"--only: no workload {options.only!r}; there are: {', '.join(found)}")
@@ -251,8 +251,14 @@ def run(options: Options) -> list[Row]:
 
 
 def _row(
-    name: str, scheme: str, tree: Tree, workload: Workload, plain: Measured, measured: Measured, options: Options
-) -> Row:
+    name: str,
+    scheme: str,
+    tree: BrokerTree,
+    workload: Workload,
+    plain: Measured,
+    measured: Measured,
+    options: OverlayCostsOptions,
+) -> ResultRow:
     published = len(workload[0]) * options.publications
     extra = [delay - plain.delays[key] for key, delay in measured.delays.items()]
     homes = {client: at for client, at, _ in (*workload[0], *workload[1])}
@@ -264,10 +270,10 @@ def _row(
         "missing": float(len(plain.delays) - len(measured.delays)),
         "ordering_degree": round(ordering_degree(Trace(Journal(Header(), measured.records))), 4),
     }
-    return Row({"workload": name, "scheme": scheme}, ours)
+    return ResultRow({"workload": name, "scheme": scheme}, ours)
 
 
-def _sequencers(name: str, tree: Tree, workload: Workload) -> list[Row]:
+def _sequencers(name: str, tree: BrokerTree, workload: Workload) -> list[ResultRow]:
     root = next(i for i, parent in enumerate(tree.above) if parent < 0)
     messages: dict[str, float] = {"routed": 0.0, "first": 0.0}
     delays: dict[str, list[int]] = {"routed": [], "first": []}
@@ -280,7 +286,7 @@ def _sequencers(name: str, tree: Tree, workload: Workload) -> list[Row]:
             delays["routed"].append(up + tree.depth(at) - tree.links_to(home, [at]))
             delays["first"].append(2 * up)
     return [
-        Row(
+        ResultRow(
             {"workload": name, "scheme": f"sequencer, {spelt}"},
             {
                 "extra_messages_per_publication": round(messages[kind] / len(workload[0]), 2),
@@ -294,6 +300,6 @@ def _sequencers(name: str, tree: Tree, workload: Workload) -> list[Row]:
 EXPERIMENT = Experiment(
     title="What pairwise order costs in a broker overlay",
     source="paper 001, section V: its topology and workloads, with links of one unit of time instead of its cluster",
-    options=Options,
+    options=OverlayCostsOptions,
     run=run,
 )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Row, Value
+from unisono.experiments.experiment import Experiment, ResultRow, Value
 from unisono.experiments.overlay_costs import (
     EDGES_PER_CORE,
     UNIT_US,
@@ -38,7 +38,7 @@ SETTINGS: tuple[tuple[Detection, bool], ...] = (
 )
 
 
-class Options(Struct, frozen=True):
+class CoveringOptions(Struct, frozen=True):
     """Twenty edge brokers by default."""
 
     cores: Annotated[int, Meta(ge=1, description="core brokers in the chain, five edge brokers each")] = 4
@@ -50,16 +50,16 @@ class Options(Struct, frozen=True):
     seed: int = 0
 
 
-def run(options: Options) -> list[Row]:
+def run(options: CoveringOptions) -> list[ResultRow]:
     rows = []
     for wide in (0.5, 0.1, 0.02):
         for detection, covering in SETTINGS:
-            rows.append(Row(*_measure(options, wide, detection, covering)))
+            rows.append(ResultRow(*_measure(options, wide, detection, covering)))
     return rows
 
 
 def _measure(
-    options: Options, wide: float, detection: Detection, covering: bool
+    options: CoveringOptions, wide: float, detection: Detection, covering: bool
 ) -> tuple[dict[str, Value], dict[str, float]]:
     tree = topology(options.cores)
     dice = Random(f"{options.seed}/{wide}")
@@ -104,7 +104,7 @@ def _measure(
     }
 
 
-def _workload(options: Options, wide: float, dice: Random) -> Workload:
+def _workload(options: CoveringOptions, wide: float, dice: Random) -> Workload:
     edges = options.cores * EDGES_PER_CORE
     first = options.cores
     ads = []
@@ -124,6 +124,6 @@ def _interval(wide: float, dice: Random) -> Filter:
 EXPERIMENT = Experiment(
     title="What covering saves in a broker overlay, and what it costs",
     source="specs: content-order, section 15, where covering is argued for and not run",
-    options=Options,
+    options=CoveringOptions,
     run=run,
 )

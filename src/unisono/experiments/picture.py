@@ -4,12 +4,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure as Canvas
 
-from unisono.experiments.experiment import Figure, Outcome, Row
+from unisono.experiments.experiment import Figure, Outcome, ResultRow
 
 
 def draw(outcome: Outcome, figure: Figure, path: Path) -> None:
     """Writes a PNG."""
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[ResultRow]] = {}
     for row in outcome.rows:
         if figure.measure in row.ours and figure.x in row.setting:
             lines.setdefault(str(row.setting.get(figure.series or "", "")), []).append(row)

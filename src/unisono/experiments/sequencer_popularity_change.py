@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.experiment import Experiment, Figure, Row, contradiction
+from unisono.experiments.experiment import Experiment, Figure, ResultRow, contradiction
 from unisono.experiments.sequencer_schemes import TOTAL, Stage, build_sequencer, star
-from unisono.experiments.sequencer_sites import Crowd, Publication, Sites, Subscriber, find_sites
+from unisono.experiments.sequencer_sites import Crowd, CrowdSubscriber, Publication, Sites, find_sites
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.protocols.sequencer.ranking import ClimbCost, Popularity, Ranking, View
+from unisono.protocols.sequencer.ranking import ClimbCost, DeploymentView, Popularity, Ranking
 from unisono.sim.world import World
 
 TOPICS = 3
@@ -32,7 +32,7 @@ RANKINGS: dict[str, Ranking | None] = {
 }
 
 
-class Options(Struct, frozen=True):
+class PopularityChangeOptions(Struct, frozen=True):
     """When it happens, and how closely it is watched."""
 
     seconds: Annotated[int, Meta(ge=1, description="how long events are published")] = 12
@@ -49,11 +49,11 @@ class Options(Struct, frozen=True):
             raise contradiction(self, "it is over before a ranking can have seen anything", "period_ms", "seconds")
 
 
-def run(options: Options) -> list[Row]:
+def run(options: PopularityChangeOptions) -> list[ResultRow]:
     return [row for name in RANKINGS for row in _rows(options, name)]
 
 
-def _rows(options: Options, name: str) -> list[Row]:
+def _rows(options: PopularityChangeOptions, name: str) -> list[ResultRow]:
     sites = find_sites("B5")
     world = play(options, RANKINGS[name])
     site_of = {f"p-{site}": i for i, site in enumerate(sites.names)}
@@ -66,7 +66,7 @@ def _rows(options: Options, name: str) -> list[Row]:
             taken.setdefault(second, []).append((r.delivered_us - r.published_us, direct))
     moves = [r.at_us // SECOND - BEGIN_S for r in world.records if r.kind == "move"]
     return [
-        Row(
+        ResultRow(
             {"ranking": name, "second": second},
             {
                 "mean_ms": round(fmean(us for us, _ in found) / 1000, 2),
@@ -83,11 +83,11 @@ BEGIN_S = 2
 """Subscriptions are in force by then."""
 
 
-def _crowd(options: Options, sites: Sites) -> Crowd:
+def _crowd(options: PopularityChangeOptions, sites: Sites) -> Crowd:
     dice, count = Random(f"{options.seed}/change"), len(sites.names)
     hot, here, there = _hot(sites), sites.names.index(FROM), sites.names.index(TO)
     subscribers = tuple(
-        Subscriber(f"c{i}", i % count, tuple(range(i % count * TOPICS, (i % count + 1) * TOPICS)))
+        CrowdSubscriber(f"c{i}", i % count, tuple(range(i % count * TOPICS, (i % count + 1) * TOPICS)))
         for i in range(count * options.subscribers)
     )
     publications: list[Publication] = []
@@ -113,7 +113,7 @@ def _hot(sites: Sites) -> int:
     return sites.names.index(FROM) * TOPICS
 
 
-def play(options: Options, ranking: Ranking | None) -> World:
+def play(options: PopularityChangeOptions, ranking: Ranking | None) -> World:
     """The crowd's life under this ranking; `move` records say when a home moved where."""
     sites = find_sites("B5")
     crowd = _crowd(options, sites)
@@ -164,7 +164,7 @@ class Mover:
         if world.now < self._stage.crowd.end_us:
             world.after(self._period_us, self._look)
 
-    def _view(self) -> View:
+    def _view(self) -> DeploymentView:
         homes: dict[Topic, Address] = {}
         issued: dict[Topic, int] = {}
         groups: dict[Topic, tuple[Topic, ...]] = {}
@@ -177,7 +177,7 @@ class Mover:
                 self._issued[topic] = node.clock[topic]
                 groups[topic] = tuple(hosted.group.members)
         up_us = {name: Micros(us) for name, us in self._up_us.items()}
-        return View(self._parents, homes, issued, groups, up_us, self._asked())
+        return DeploymentView(self._parents, homes, issued, groups, up_us, self._asked())
 
     def _asked(self) -> dict[Topic, dict[Address, int]]:
         """Requests of the last period, by the node nearest to their publishers."""
@@ -193,7 +193,7 @@ class Mover:
 EXPERIMENT = Experiment(
     title="A sudden change of popularity: latency before, during and after the home follows",
     source="thesis, chapter 3 (dynamic ranking of topics)",
-    options=Options,
+    options=PopularityChangeOptions,
     run=run,
     figure=Figure("second", "ratio", "ranking", log_y=True),
 )

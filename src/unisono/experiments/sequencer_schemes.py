@@ -1,11 +1,12 @@
 """The ways to order that the wide-area experiments compare, each set up for the same crowd in the same world."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
 from unisono.experiments.baselines.chain import ChainClient, ChainSite
-from unisono.experiments.baselines.clock_merge import ClockPublisher, ClockSubscriber
+from unisono.experiments.baselines.clock_merge import MergePublisher, MergeSubscriber
 from unisono.experiments.baselines.ticket import TicketClient, TicketNode
 from unisono.experiments.baselines.topic_order import TopicHome, TopicOrderClient
 from unisono.experiments.baselines.unordered import UnorderedClient
@@ -13,20 +14,32 @@ from unisono.experiments.sequencer_sites import Crowd, Sites
 from unisono.machine import Fired, Machine
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros
-from unisono.planning.placement import Tree, place, stars, two_levels
+from unisono.planning.leans import plan_leans
+from unisono.planning.placement import PlacementTree, place, stars, two_levels
+from unisono.protocols.clock.client import ClockClient
+from unisono.protocols.clock.config import ClockConfig
+from unisono.protocols.clock.messages import BrokerMessage as ClockBrokerMessage
+from unisono.protocols.clock.messages import PeerMessage as ClockPeerMessage
+from unisono.protocols.clock.messages import SetLean
+from unisono.protocols.clock.stamper import UNNUMBERED, StamperMachine, repeats
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig, planet
 from unisono.protocols.sequencer.messages import BrokerMessage, PeerMessage
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.sim.host import Host
+from unisono.sim.host import SimulatedHost
 from unisono.sim.world import World
 from unisono.structures.sessions import Sessions, SessionsConfig
 
 BEAT_US = 10_000
 """How often publishers beat under the clock merge; half of it is the price of the beat, on average."""
+WARM_UP_US = SECOND
+"""So long before the crowd does, each site publishes on each topic that it will publish on: its lanes are open then."""
+AWAKE_US = SECOND // 20
+"""Until it does, each site publishes so often: the first event after a silence has to wake the other clocks, and what
+is measured is a deployment at work."""
 TWO_LEVELS_FROM = 8
 """From so many sites on, a two-level tree is tried beside the star."""
-TOTAL = replace(planet(), sgmin=2)
+TOTAL = replace(planet(), shared_subscriptions_min=2)
 
 
 class Stage:
@@ -151,7 +164,7 @@ def build_star_early(stage: Stage) -> None:
 def build_placed(stage: Stage) -> None:
     """Early stamps; homes, and with many sites the tree, by the planner's expected latency."""
     table = stage.sites.table
-    trees: list[Tree] = [stars(table)[stage.sites.hub]]
+    trees: list[PlacementTree] = [stars(table)[stage.sites.hub]]
     if len(table.regions) >= TWO_LEVELS_FROM:
         trees += two_levels(table, 3)[:1]
     found = place(stage.crowd.demand(table.regions), table, trees)
@@ -201,14 +214,61 @@ def _detours(stage: Stage) -> list[list[int]]:
 
 def build_clock_merge(stage: Stage) -> None:
     beats = stage.world.topic("beats")
-    until = stage.crowd.end_us + 2 * BEAT_US  # a last beat behind the last event
+    until = stage.crowd.end_us + 2 * BEAT_US  # a last beat after the last event
     publishers = tuple(stage.publishers)
     stage.add_clients(
-        lambda name: ClockPublisher(name, beats, BEAT_US, until), lambda _: ClockSubscriber(publishers, beats)
+        lambda name: MergePublisher(name, beats, BEAT_US, until), lambda _: MergeSubscriber(publishers, beats)
     )
     for site, name in enumerate(publishers):  # out of step with each other, as clocks of their own would be
         host = stage.world.host(name)
         stage.world.at(stage.crowd.publications[0].at_us + site * BEAT_US // len(publishers), host.tell, Fired("beat"))
+
+
+def build_clock(stage: Stage, leans: bool) -> None:
+    """One global order by clocks, a stamper at every site. Lanes are open, leans in force, when the crowd begins."""
+    config, crowd, regions = ClockConfig(causal=not leans), stage.crowd, stage.sites.table.regions
+    demand = crowd.demand(regions)
+    number = {name: i for i, name in enumerate(stage.nodes)}
+    homes = {topic: number[home] for topic, home in stage.own_homes.items()}
+    for i, rates in demand.rates.items():
+        homes[stage.topics[int(i)]] = regions.index(max(rates, key=rates.__getitem__))
+    keepers = {str(i): regions[homes[topic]] for i, topic in enumerate(stage.topics)}
+    stampers = tuple(stage.nodes)
+    for site, name in enumerate(stampers):
+        peers = tuple(other for other in stampers if other != name)
+        kept = tuple(topic for topic, home in homes.items() if home == site)
+        inside = StamperMachine(site, stampers, homes.get, kept, config)
+        stage.add_node(
+            site,
+            Sessions(inside, name, peers, ClockPeerMessage, ClockBrokerMessage, SessionsConfig(), repeats, UNNUMBERED),
+        )
+    sites = {str(name): site for site, name in enumerate(stage.publishers)}
+    sites |= {client.name: client.site for client in crowd.subscribers}
+
+    def client(name: Address) -> Machine:
+        return _clock_client(sites[name], stampers, homes, config, name)
+
+    stage.add_clients(client, client)
+    warm_up_us = crowd.publications[0].at_us - WARM_UP_US
+    for (topic, region), lean in plan_leans(demand, stage.sites.table, keepers, config.beat_us).leans_us.items():
+        host = stage.world.host(stampers[regions.index(region)])
+        if leans:
+            stage.world.at(warm_up_us, host.tell, SetLean(stage.topics[int(topic)], lean))
+    for site, region in enumerate(regions):
+        opener = stage.world.add(
+            f"w-{region}", partial(_clock_client, site, stampers, homes, config), region=f"{region}/pub"
+        )
+        own = [f"t{name}" for name, rates in demand.rates.items() if region in rates]
+        for published in own:
+            stage.world.at(warm_up_us + 1, _publish, opener, published)
+        for at_us in range(warm_up_us + 1, crowd.publications[0].at_us, AWAKE_US) if own else ():
+            stage.world.at(at_us, _publish, opener, own[0])
+
+
+def _clock_client(
+    site: int, stampers: tuple[Address, ...], homes: dict[Topic, int], config: ClockConfig, name: str
+) -> ClockClient:
+    return ClockClient(Address(name), site, stampers, homes.get, config)
 
 
 def build_direct(stage: Stage) -> None:
@@ -224,6 +284,8 @@ SCHEMES: dict[str, Callable[[Stage], None]] = {
     "star, early, placed": build_placed,
     "one central sequencer": build_central,
     "per-topic order only": build_topic_order,
+    "clock, leans": partial(build_clock, leans=True),
+    "clock, no leans": partial(build_clock, leans=False),
     "clock merge": build_clock_merge,
     "direct, unordered": build_direct,
 }
@@ -240,5 +302,5 @@ def play(scheme: str, sites: Sites, crowd: Crowd, seed: int, jitter: float = 0.0
     return stage.world
 
 
-def _publish(host: Host, topic: str) -> None:
+def _publish(host: SimulatedHost, topic: str) -> None:
     host.publish(topic)

@@ -18,7 +18,7 @@ from unisono.planning.placement import Demand, Interest
 from unisono.sim.ens import EnsSpec
 from unisono.sim.links import ByRegion, LinkSpec
 from unisono.sim.spec import Span
-from unisono.sim.workloads import Popularity
+from unisono.sim.workloads import PopularityLaw
 from unisono.sim.world import World
 
 ONE_PER_CONTINENT = ("us-east-1", "eu-west-1", "ap-northeast-1", "ap-southeast-2", "sa-east-1")
@@ -72,7 +72,7 @@ def find_sites(name: str) -> Sites:
     return Sites(table.among(ONE_PER_CONTINENT) if name == "B5" else table, 500)
 
 
-class Subscriber(Struct, frozen=True):
+class CrowdSubscriber(Struct, frozen=True):
     """A client that listens."""
 
     name: str
@@ -93,13 +93,13 @@ class Crowd(Struct, frozen=True):
 
     topics: int
     per_site: int
-    subscribers: tuple[Subscriber, ...]
+    subscribers: tuple[CrowdSubscriber, ...]
     publications: tuple[Publication, ...]
 
     def site_of(self, topic: int) -> int:
         return topic // self.per_site
 
-    def is_of_one_site(self, subscriber: Subscriber) -> bool:
+    def is_of_one_site(self, subscriber: CrowdSubscriber) -> bool:
         return all(self.site_of(topic) == subscriber.site for topic in subscriber.topics)
 
     @property
@@ -143,7 +143,10 @@ class Habits(Struct, frozen=True):
 
 def draw_crowd(sites: int, habits: Habits, seed: int) -> Crowd:
     """Topics of a site are chosen by a power law, sites by lot; every site has equally many people."""
-    dice, popularity = Random(f"{seed}/{habits.remote}/{habits.shape}/{sites}"), Popularity(habits.topics, habits.shape)
+    dice, popularity = (
+        Random(f"{seed}/{habits.remote}/{habits.shape}/{sites}"),
+        PopularityLaw(habits.topics, habits.shape),
+    )
 
     def look(site: int) -> int:
         """The site whose topics are chosen from."""
@@ -159,7 +162,7 @@ def draw_crowd(sites: int, habits: Habits, seed: int) -> Crowd:
             while (topic := draw(there)) in own:
                 continue
             own[topic] = None
-        subscribers.append(Subscriber(f"c{i}", i % sites, tuple(own)))
+        subscribers.append(CrowdSubscriber(f"c{i}", i % sites, tuple(own)))
     publications, at = [], float(habits.begin_us)
     for i in range(habits.events):
         at += dice.expovariate(habits.rate_per_s / 1_000_000)

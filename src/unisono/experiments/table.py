@@ -14,8 +14,17 @@ EXPERIMENTS: dict[str, str] = {
     "coded/redundancy": "coded_redundancy",
     "coded/air-traffic": "coded_air_traffic",
     "overlay/costs": "overlay_costs",
+    "regions/latency": "regions_latency",
+    "regions/psi": "regions_psi",
+    "regions/resources": "regions_resources",
     "overlay/covering": "overlay_covering",
     "content/grid": "content_grid",
+    "replicas/rollbacks": "replicas_rollbacks",
+    "replicas/latency": "replicas_latency",
+    "replicas/buffer": "replicas_buffer",
+    "causal/delivery": "causal_delivery",
+    "causal/groups": "causal_groups",
+    "causal/mobility": "causal_mobility",
 }
 
 

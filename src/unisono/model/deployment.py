@@ -23,131 +23,41 @@ in one line what is wrong and where.
     home = "eu-1"
 """
 
+import re
 import tomllib
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from unisono.errors import FormatError, MisuseError
-from unisono.model.grid import Axis, Grid
-from unisono.model.interest import check_topic_name
+from unisono.model.explained import explain
+from unisono.model.grid import Grid
+from unisono.model.interest import check_interest, check_topic_name
 from unisono.model.limits import Limits
+from unisono.model.mesh import CausalSpec, check_mesh
 from unisono.model.region import LatencyTable
+from unisono.model.settings import (
+    ROLES,
+    ArchiveSpec,
+    BrokerSpec,
+    EntourageSpec,
+    Kind,
+    LogSpec,
+    MembershipSpec,
+    NodeSpec,
+    OverlaySpec,
+    Region,
+    Right,
+    Security,
+    Sequencing,
+    TopicSpec,
+)
 
 DEPLOYMENT_VERSION = 1
 
-Role = Literal["sequencer", "broker", "archive", "overlay"]
-BrokerKind = Literal["embedded", "memory", "nats", "jetstream", "udp"]
-Foreign = Literal["adopt", "tag", "refuse"]
-
-
-class Region(Struct, frozen=True, forbid_unknown_fields=True):
-    """A place; the time between two of them is in the deployment's round_trip_ms."""
-
-    name: str
-
-
-class NodeSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """One process. The node without a parent is the root of the sequencing tree."""
-
-    name: str
-    region: str = "local"
-    listen: str = "127.0.0.1:0"
-    parent: str | None = None
-    roles: tuple[Role, ...] = ("sequencer",)
-    data: str | None = None
-    """Directory of its log; None keeps everything in memory (and forgets it with the process)."""
-    log: Literal["file", "jetstream"] = "file"
-    """`jetstream`: its log is a replicated stream (see `[log]`), so another process can take over."""
-    standby: str | None = None
-    """Where `unisono node --standby` listens once it has taken over."""
-
-
-class TopicSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """A topic that exists from the start; others are born on first use at their hashed home."""
-
-    name: str
-    home: str | None = None
-    foreign: Foreign = "tag"
-    """Events of publishers that do not use unisono: number them, deliver them marked, or drop them."""
-    grid: tuple[Axis, ...] = ()
-    """Cuts the topic's content into cells, each a topic of its own, so that subscribers hear the cells they ask for."""
-
-
-class BrokerSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """What carries payloads. `embedded` lives in the nodes with the role `broker`, `udp` in all who take part."""
-
-    kind: BrokerKind = "embedded"
-    servers: tuple[str, ...] = ()
-    """`nats://host:port` per server, the one of each region first for clients there. `udp`: `host:port` of the seeds;
-    none means the addresses that sequencer nodes listen at."""
-    drop: float = 0.0
-    """`udp`: this share of all datagrams is thrown away before it leaves, to rehearse a bad network."""
-    drop_burst: float = 2.0
-    """How many in a row on average."""
-
-
-class Security(Struct, frozen=True, forbid_unknown_fields=True):
-    """Names of files and of environment variables; never a secret itself."""
-
-    certificate: str | None = None
-    key: str | None = None
-    authority: str | None = None
-    """Whom those who dial trust: a file, or `system` for the authorities this machine trusts."""
-    token_variable: str | None = None
-    """What clients show; nodes too, unless they have their own."""
-    node_token_variable: str | None = None
-    """With it only who shows this token is a node: joins the tree, publishes control. Clients need not know it."""
-
-
-class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
-    """How order is made; the defaults are the measured best."""
-
-    early: bool = True
-    encoding: Literal["delta", "full"] = "delta"
-    order: Literal["pairwise", "global", "causal"] = "pairwise"
-    """pairwise: no two subscribers disagree. global: one order explains all of them, for larger groups. causal: as
-    global, and no effect before its cause; publishers wait between topics."""
-
-
-class LogSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """The logs of nodes with `log = "jetstream"`."""
-
-    servers: tuple[str, ...] = ()
-    """NATS servers with JetStream; none means those of the broker."""
-    replicas: int = 3
-    patience_s: float = 3.0
-    """A standby takes over after this much silence of the owner."""
-
-
-class OverlaySpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the nodes with the role `overlay` route and order: brokers on the tree that `parent` draws."""
-
-    detection: Literal["clients", "always"] = "clients"
-    """clients: wait for an echo where a conflict is possible. always: wherever somebody above is interested."""
-    covering: bool = False
-    """Brokers do not tell a neighbour of a subscription if it knows a wider one: smaller tables, a few more waits."""
-    held_ms: float | None = None
-    """An event that a broker has held this long is given up there, and subscribers are told; None waits for ever."""
-
-
-class ArchiveSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the nodes with the role `archive` keep what was delivered."""
-
-    seal_s: float = 5.0
-    """Rows are offered at the latest this long after they were kept; a replay that waits for them asks earlier."""
-    keep_bytes: int | None = None
-    """Beyond this the oldest segments are removed; None keeps everything."""
-    keep_s: float | None = None
-    """Segments older than this are removed."""
-    stream: str | None = None
-    """Rows are kept in this JetStream stream instead of files; it belongs to one node with the role archive."""
-    servers: tuple[str, ...] = ()
-    """NATS servers with that stream; none means those of the broker."""
-    replicas: int = 3
-    """Of the stream, when it is made."""
+HOST_AND_PORT = re.compile(r"(\[[0-9a-f:]+\]|[A-Za-z0-9.\-]+):\d+")
+"""What somebody writes who forgets the scheme."""
 
 
 class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,15 +75,21 @@ class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
     archive: ArchiveSpec = ArchiveSpec()
     log: LogSpec = LogSpec()
     overlay: OverlaySpec = OverlaySpec()
+    entourage: EntourageSpec = EntourageSpec()
+    membership: MembershipSpec = MembershipSpec()
+    causal: CausalSpec = CausalSpec()
     limits: Limits = Limits()
+    rights: tuple[Right, ...] = ()
+    """With any, clients that show none of their tokens, nor that of `[security]`, stay outside."""
+    kind: Kind = "sequencer"
+    """Who orders: sequencer nodes over a broker, or the brokers of an overlay. A file that names no kind is of the kind
+    that has the roles of its nodes."""
+    id: str = ""
+    """Drawn when the file was made, and never changed: data of another deployment of the same name is refused."""
 
     @property
     def root(self) -> NodeSpec:
         return next(node for node in self.nodes if node.parent is None)
-
-    @property
-    def is_overlay(self) -> bool:
-        return any("overlay" in node.roles for node in self.nodes)
 
     def node(self, name: str) -> NodeSpec:
         for node in self.nodes:
@@ -206,27 +122,54 @@ def parse_deployment(text: str) -> Deployment:
 def load_deployment(path: Path) -> Deployment:
     """Reads a deployment file; raises FormatError with the file's name and the place."""
     try:
-        return parse_deployment(path.read_text())
+        return _placed(parse_deployment(path.read_text()), path.parent)
+    except FileNotFoundError:
+        todo = f"write one with: unisono init {path}"
+        if HOST_AND_PORT.fullmatch(str(path)) is not None:
+            todo = f"the address of a node is unisono://{path}, of a NATS server nats://{path}"
+        raise FormatError(str(path), f"No such file; {todo}") from None
     except OSError as error:
         raise FormatError(str(path), error.strerror or str(error)) from None
     except FormatError as error:
         raise FormatError(f"{path}: {error.where}", error.problem) from None
 
 
+BROKER_FILES = ("credentials", "node_credentials", "authority", "certificate", "key")
+
+
+def _placed(deployment: Deployment, base: Path) -> Deployment:
+    """With the files of its broker where they are."""
+    broker = deployment.broker
+    paths = {
+        name: str((base / path).absolute()) for name in BROKER_FILES if (path := getattr(broker, name)) is not None
+    }
+    return msgspec.structs.replace(deployment, broker=msgspec.structs.replace(broker, **paths)) if paths else deployment
+
+
 def check_deployment(raw: object) -> Deployment:
     """Makes a deployment of decoded TOML, checking what belongs together."""
     _check_gone(raw)
     try:
-        deployment = msgspec.convert(raw, Deployment)
+        deployment = msgspec.convert(_with_kind(raw), Deployment)
     except msgspec.ValidationError as error:
-        raise FormatError("deployment", str(error)) from None
+        where, problem = explain(error, raw, Deployment)
+        raise FormatError(where or "deployment", problem) from None
     if deployment.version != DEPLOYMENT_VERSION:
         raise FormatError("version", f"{deployment.version} is unknown, this is version {DEPLOYMENT_VERSION}")
     _check_regions(deployment)
-    _check_tree(deployment)
+    _check_addresses(deployment)
+    _check_sequencing(deployment)
+    if deployment.kind == "causal":
+        _check_mesh(deployment)
+    else:
+        _check_tree(deployment)
     _check_topics(deployment)
+    _check_kind(deployment)
     _check_overlay(deployment)
+    _check_entourage(deployment)
     _check_archive(deployment)
+    _check_broker(deployment)
+    _check_security(deployment)
     return deployment
 
 
@@ -238,6 +181,21 @@ def _check_gone(raw: object) -> None:
         if sequencing["mode"] == "ticket":
             todo += ", and give nodes that ran with it new data directories"
         raise FormatError("sequencing.mode", f"{sequencing['mode']!r}: there is one way left to publish: {todo}")
+
+
+def _with_kind(raw: object) -> object:
+    """The file with what it leaves out: its kind, which roles tell, and roles, which its kind tells."""
+    nodes = raw.get("nodes", []) if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
+        return raw
+    lists = [node["roles"] for node in nodes if isinstance(node.get("roles"), list)]
+    named = [
+        each for each in reversed(ROLES) if any(each in roles for roles in lists)
+    ]  # sequencers may be beside others
+    kind = raw.get("kind", named[0] if named else "sequencer")
+    if kind not in ROLES:
+        return raw
+    return {**raw, "kind": kind, "nodes": [{"roles": [ROLES[kind][0]], **node} for node in nodes]}
 
 
 def _unique(kind: str, names: list[str]) -> None:
@@ -257,11 +215,24 @@ def _check_regions(deployment: Deployment) -> None:
             raise FormatError(f"nodes.{node.name}", f"region {node.region!r} is not among {', '.join(names)}")
 
 
+def _check_addresses(deployment: Deployment) -> None:
+    for node in deployment.nodes:
+        host, colon, port = node.reached_at.rpartition(":")
+        if node.advertise is not None and not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
+            raise FormatError(f"nodes.{node.name}.advertise", f'{node.advertise!r} is not "host:port"')
+        seen_at = node.observe or "off"
+        if seen_at != "off" and not seen_at.rpartition(":")[2].isdecimal():
+            raise FormatError(f"nodes.{node.name}.observe", f'{seen_at!r} is neither "host:port" nor "off"')
+        if host in ("0.0.0.0", "[::]", "::") and len(deployment.nodes) > 1:
+            todo = f'say where others reach the node: advertise = "its-host:{port}"'
+            raise FormatError(f"nodes.{node.name}", f"nobody can dial {node.reached_at}; {todo}")
+
+
 def _check_tree(deployment: Deployment) -> None:
     parents = {node.name: node.parent for node in deployment.nodes}
     _unique("nodes", [node.name for node in deployment.nodes])
     roots = [name for name, parent in parents.items() if parent is None]
-    if parents and len(roots) != 1:
+    if (parents and not roots) or (len(roots) > 1 and deployment.kind != "regions"):
         raise FormatError("nodes", f"a deployment has one root (a node without parent), not {len(roots)}")
     for name, parent in parents.items():
         if parent is not None and parent not in parents:
@@ -271,6 +242,52 @@ def _check_tree(deployment: Deployment) -> None:
             above, steps = parents.get(above), steps + 1
             if steps > len(parents):
                 raise FormatError(f"nodes.{name}", "its parents form a circle")
+
+
+def _check_sequencing(deployment: Deployment) -> None:
+    """Whatever orders, all that is in the file is kept."""
+    how = deployment.sequencing
+    if how.by != "clock":
+        if how.tolerance_ms or how.clock_bound_ms is not None or how.leans != "off":
+            raise FormatError("sequencing", 'tolerance_ms, clock_bound_ms and leans are for by = "clock"')
+        return
+    if how.leans != "off" and (how.tolerance_ms or how.order == "causal"):
+        order = "real-time order" if how.tolerance_ms else 'order = "causal"'
+        raise FormatError("sequencing.leans", f"with {order} no lane leans: leave it off")
+    if how.tolerance_ms < 0 or (how.clock_bound_ms is not None and how.clock_bound_ms < 0):
+        raise FormatError("sequencing", "tolerance_ms and clock_bound_ms are not negative")
+    if how.tolerance_ms and how.clock_bound_ms is not None and 2 * how.clock_bound_ms >= how.tolerance_ms:
+        bound = f"{how.clock_bound_ms:g} ms"
+        raise FormatError("sequencing.tolerance_ms", f"has to be above twice clock_bound_ms, and that is {bound}")
+    if deployment.kind != "sequencer":
+        raise FormatError("sequencing.by", f'"clock" is for kind = "sequencer", not {deployment.kind!r}')
+    if deployment.rights:
+        raise FormatError("rights", 'all clients have the same rights with sequencing.by = "clock": use "tree"')
+    for node in deployment.nodes:
+        parent = next((other for other in deployment.nodes if other.name == node.parent), None)
+        if parent is not None and "sequencer" not in parent.roles:
+            raise FormatError(f"nodes.{node.name}", f"its parent {parent.name} is no sequencer, and keeps no names")
+
+
+def _check_mesh(deployment: Deployment) -> None:
+    """Brokers of a mesh are all alike, keep nothing, and are found by a host and port."""
+    _unique("nodes", [node.name for node in deployment.nodes])
+    for node in deployment.nodes:
+        if node.parent is not None:
+            raise FormatError(f"nodes.{node.name}", "brokers of kind causal gossip with each other: remove its parent")
+        if node.standby is not None or node.log != "file":
+            raise FormatError(f"nodes.{node.name}", "a causal broker keeps nothing that another could take over")
+    for topic in deployment.topics:
+        if topic.home is not None or topic.grid:
+            raise FormatError(f"topics.{topic.name}", 'topics have homes and grids in deployments of kind "sequencer"')
+    if deployment.rights:
+        raise FormatError("rights", 'all members of a causal mesh pass all events on: take kind = "overlay"')
+    if deployment.security.certificate is not None:
+        raise FormatError(
+            "security.certificate",
+            'datagrams of kind "causal" are signed with the token, not encrypted: take "overlay"',
+        )
+    check_mesh(deployment.causal, len(deployment.nodes))
 
 
 def _check_topics(deployment: Deployment) -> None:
@@ -287,16 +304,49 @@ def _check_topics(deployment: Deployment) -> None:
                 raise FormatError(f"topics.{topic.name}.grid", str(error)) from None
 
 
+def _check_kind(deployment: Deployment) -> None:
+    """A deployment is of one kind: whoever else ordered or routed its events would contradict it."""
+    allowed = ROLES[deployment.kind]
+    for node in deployment.nodes:
+        strange = [role for role in node.roles if role not in allowed]
+        if strange or not node.roles:
+            has = f"the role {strange[0]}" if strange else "no role"
+            others = [kind for kind, roles in ROLES.items() if strange and strange[0] in roles]
+            raise FormatError(
+                f"nodes.{node.name}",
+                f"a deployment of kind {deployment.kind} has nodes with the roles {', '.join(allowed)}; this one has"
+                f" {has}" + (f', which is for kind = "{others[0]}"' if others else ""),
+            )
+
+
 def _check_overlay(deployment: Deployment) -> None:
-    """An overlay carries its events itself: nobody else in the deployment routes or numbers them."""
-    brokers = [node for node in deployment.nodes if "overlay" in node.roles]
-    for node in deployment.nodes if brokers else ():
-        if node.roles != ("overlay",):
-            raise FormatError(f"nodes.{node.name}", "where one node has the role overlay, all have it and no other")
+    """A broker of an overlay keeps nothing, and lets events wait for some time or for ever."""
+    for node in deployment.nodes if deployment.kind == "overlay" else ():
         if node.standby is not None or node.log != "file":
             raise FormatError(f"nodes.{node.name}", "a broker of an overlay keeps nothing that another could take over")
     if deployment.overlay.held_ms is not None and deployment.overlay.held_ms <= 0:
         raise FormatError("overlay.held_ms", f"{deployment.overlay.held_ms} is no time to wait")
+
+
+def _check_entourage(deployment: Deployment) -> None:
+    """Brokers of a hierarchy keep nothing, and do not look at topics when they let a client in."""
+    how = deployment.entourage
+    if not 0.0 <= how.psi <= 1.0:
+        raise FormatError("entourage.psi", f"{how.psi} is no share between 0 and 1")
+    if how.connections_max < 0 or how.discovery_s < 0 or how.gone_s <= 0:
+        raise FormatError("entourage", "connections_max and discovery_s are not negative, and gone_s is above 0")
+    if deployment.membership.patience_s <= 0:
+        raise FormatError("membership.patience_s", f"{deployment.membership.patience_s} is no time to wait")
+    if deployment.kind != "regions":
+        return
+    for node in deployment.nodes:
+        if "regions" not in node.roles:
+            raise FormatError(f"nodes.{node.name}", "it is no broker: sequencers of regions have the role regions, too")
+        if node.standby is not None or node.log != "file":
+            raise FormatError(f"nodes.{node.name}", "a broker of regions keeps nothing that another could take over")
+        above = deployment.node(node.parent) if node.parent is not None else None
+        if above is not None and above.region != node.region:
+            raise FormatError(f"nodes.{node.name}", f"its parent {above.name} is elsewhere: roots connect regions")
 
 
 def _check_archive(deployment: Deployment) -> None:
@@ -313,6 +363,35 @@ def _check_archive(deployment: Deployment) -> None:
         raise FormatError("archive.servers", f"broker {deployment.broker.kind!r} keeps no streams: name NATS servers")
 
 
+def _check_broker(deployment: Deployment) -> None:
+    broker = deployment.broker
+    named = [name for name in BROKER_FILES if getattr(broker, name) is not None]
+    if named and broker.kind not in ("nats", "jetstream"):
+        raise FormatError(f"broker.{named[0]}", f"broker.kind = {broker.kind!r} has none: it is for nats")
+    if broker.key is not None and broker.certificate is None:
+        raise FormatError("broker.key", "name the certificate that it belongs to: broker.certificate")
+
+
+def _check_security(deployment: Deployment) -> None:
+    security = deployment.security
+    for what in ("token", "node_token"):
+        if getattr(security, f"{what}_variable") is not None and getattr(security, f"{what}_file") is not None:
+            raise FormatError(f"security.{what}_file", f"{what}_variable names a secret, too: keep one of them")
+    _unique("rights", [right.name for right in deployment.rights])
+    for right in deployment.rights:
+        place = f"rights.{right.name}"
+        if (right.token_variable is None) == (right.token_file is None):
+            raise FormatError(place, "name its secret: token_variable or token_file, one of them")
+        for pattern in (*right.publish, *right.subscribe):
+            try:
+                check_interest(pattern)
+            except MisuseError as error:
+                raise FormatError(place, str(error)) from None
+        if deployment.broker.kind in ("udp", "memory") and deployment.kind == "sequencer":
+            todo = "take embedded, nats or jetstream"
+            raise FormatError(place, f"over broker.kind = {deployment.broker.kind!r} all have the same rights: {todo}")
+
+
 def for_clients(deployment: Deployment) -> Deployment:
     """What is told to whoever asks where everything is: without the credentials that only nodes need.
 
@@ -321,9 +400,14 @@ def for_clients(deployment: Deployment) -> Deployment:
     return msgspec.structs.replace(
         deployment,
         log=msgspec.structs.replace(deployment.log, servers=tuple(map(without_credentials, deployment.log.servers))),
+        membership=msgspec.structs.replace(
+            deployment.membership, servers=tuple(map(without_credentials, deployment.membership.servers))
+        ),
         archive=msgspec.structs.replace(
             deployment.archive, servers=tuple(map(without_credentials, deployment.archive.servers))
         ),
+        broker=msgspec.structs.replace(deployment.broker, **dict.fromkeys(BROKER_FILES)),
+        rights=tuple(Right(f"{number}") for number, _ in enumerate(deployment.rights)),
     )
 
 
@@ -335,7 +419,7 @@ def without_credentials(url: str) -> str:
 
 def dump_deployment(deployment: Deployment) -> str:
     """TOML text that `parse_deployment` reads back to an equal deployment."""
-    lines = [f"version = {deployment.version}", f"name = {_quote(deployment.name)}"]
+    lines = [f"version = {deployment.version}", f"name = {_quote(deployment.name)}", f'kind = "{deployment.kind}"']
     for region in deployment.regions:
         lines += ["", "[[regions]]", *_fields(region)]
     if deployment.round_trip_ms:
@@ -344,6 +428,8 @@ def dump_deployment(deployment: Deployment) -> str:
         lines += ["", "[[nodes]]", *_fields(node)]
     for topic in deployment.topics:
         lines += ["", "[[topics]]", *_fields(topic)]
+    for right in deployment.rights:
+        lines += ["", "[[rights]]", *_fields(right)]
     for title, part in (
         ("broker", deployment.broker),
         ("sequencing", deployment.sequencing),
@@ -351,6 +437,9 @@ def dump_deployment(deployment: Deployment) -> str:
         ("archive", deployment.archive),
         ("log", deployment.log),
         ("overlay", deployment.overlay),
+        ("entourage", deployment.entourage),
+        ("membership", deployment.membership),
+        ("causal", deployment.causal),
         ("limits", deployment.limits),
     ):
         fields = _fields(part)

@@ -5,7 +5,7 @@ from typing import TypeAlias, overload
 
 from msgspec import Struct
 
-from unisono.model.ids import EventId, event_id
+from unisono.model.ids import Address, EventId, event_id
 from unisono.model.numbers import Moment, Number
 from unisono.model.time import Micros
 
@@ -65,3 +65,19 @@ class EventRow(Struct, frozen=True, gc=False):
 
 Events: TypeAlias = tuple[Event, ...] | EventRow
 """Events that are handed on together."""
+
+
+class Payload(Struct, frozen=True, tag="Payload", gc=False):
+    """An event on its way over the broker, as the `request`-th of its publisher; its place in the order comes apart."""
+
+    publisher: Address
+    request: Number
+    event: Event
+
+
+class Payloads(Struct, frozen=True, tag="Payloads", gc=False):
+    """Consecutive requests of one publisher on one topic, heard or published in one go; never travels as such."""
+
+    publisher: Address
+    request: Number
+    events: Events

@@ -35,6 +35,8 @@ Kind = Literal[
     "move",  # a topic changed its home to peer
     "kept",  # a reader found the event in the archive, or in the broker that retains it
     "searched",  # a reader went through everything that is kept of topic: what it did not find is not there
+    "call",  # `who` asked for something of the key `topic`; note says what (see the judge linearizable)
+    "answer",  # it was told note
     "end",  # the run reached quiescence: nothing is under way any more
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -51,6 +53,10 @@ class Header(Struct, frozen=True, omit_defaults=True):
     scenario: str | None = None
     seed: int | None = None
     note: str | None = None
+    skew_us: int = 0
+    """How far apart the clocks of two hosts may be: `timely` compares the moments of publisher and subscriber."""
+    tolerance_us: int | None = None
+    """What `realtime` allows: who publishes so long after another's event was accepted is heard after it."""
 
 
 class Record(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -31,9 +31,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     waiting_bytes_max: AtLeastOne = 64 << 20
     """What waits for one peer that does not read; beyond it the connection is closed."""
     topics_max: AtLeastOne = 1_000_000
-    """Topics born at one node."""
+    """Topics born at one node, and topics of one subscription: an archive and a pattern may hear all that there are."""
     client_topics_max: AtLeastOne = 10_000
-    """Topics that one client may have born, channels of the embedded broker it may open, topics of one subscription."""
+    """Topics that one client may have born; half of the channels that it may open at an embedded broker."""
     client_subscriptions_max: AtLeastOne = 10_000
     """Streams, publishers and subscriptions of one client."""
     client_watches_max: AtLeastOne = 100
@@ -68,6 +68,7 @@ REASONS = {
     "publications": "too many events of this publisher wait already",
     "range": "a number is outside its range",
     "requests": "too many questions of this client wait for their answer",
+    "right": "the client's token does not allow it: see [[rights]] of the deployment",
     "subscriptions": "too many streams, publishers and subscriptions of this client",
     "token": "the token was not proven, or is not the one for this",
     "topics": "too many topics of this client, or of this node",

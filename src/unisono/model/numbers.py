@@ -20,6 +20,8 @@ Request = Annotated[int, Meta(ge=0, le=2**53)]
 """Chosen by clients: requests, versions, numbers they ask for."""
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 """How many of them in one go."""
+Span = Annotated[int, Meta(ge=0, le=2**53)]
+"""Microseconds that somebody has measured: none, by a clock that is looked at once a turn, or a minute."""
 TopicNumber = Annotated[Topic, Meta(ge=0, le=2**62)]
 Moment = Annotated[Micros, Meta(ge=-(2**62), le=2**62)]
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]

@@ -18,3 +18,5 @@ class Promise(Struct, frozen=True):
     reliability: Reliability = "best-effort"
     buffer_events_max: int = 10_000
     """The budget: how many events a subscriber may hold back before the oldest wait ends in a gap."""
+    tolerance_us: Micros | None = None
+    """With real-time order: what happens so near together may come in either order."""

@@ -15,11 +15,12 @@ _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_
 _SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)\s*")
 
 
-def parse_span(text: str) -> Micros:
-    """`parse_span("500ms") == 500_000`; units us, ms, s, m, h."""
+def parse_span(text: str, setting: str = "") -> Micros:
+    """`parse_span("500ms") == 500_000`; units us, ms, s, m, h. `setting` is what an error says of where it stands."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise MisuseError(f"{text!r} is not a time span: write a number and a unit, like '500ms' or '2s'")
+        named = f"{setting}: " if setting else ""
+        raise MisuseError(f"{named}{text!r} is not a time span: write a number and a unit, like '500ms' or '2s'")
     return Micros(round(float(found[1]) * _UNITS[found[2]]))
 
 

@@ -16,7 +16,7 @@ PENDING_MAX = 16_000_000
 """Pairs that wait to be summed; each takes 8 bytes, and as much again while they are sorted."""
 
 
-class Rows(NamedTuple):
+class SubscriptionRows(NamedTuple):
     """Subscriptions as numbers, each once, sorted by subscriber; topics are numbered in the order of their names."""
 
     subscribers: int
@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     topic: "NDArray[np.int64]"
 
 
-def number_rows(rows: Iterable[tuple[str, str]]) -> Rows:
+def number_rows(rows: Iterable[tuple[str, str]]) -> SubscriptionRows:
     """`(subscriber, topic)` rows as numbers; a row that comes twice counts once."""
     from array import array
 
@@ -42,10 +42,10 @@ def number_rows(rows: Iterable[tuple[str, str]]) -> Rows:
     place[[what[name] for name in names]] = np.arange(len(names))
     width = max(1, len(names))
     keys = np.unique(np.frombuffer(subscriber, np.int64) * width + place[np.frombuffer(topic, np.int64)])
-    return Rows(len(who), names, keys // width, keys % width)
+    return SubscriptionRows(len(who), names, keys // width, keys % width)
 
 
-def shared_pairs(rows: Rows, shared_min: int) -> list[tuple[str, str]]:
+def shared_pairs(rows: SubscriptionRows, shared_min: int) -> list[tuple[str, str]]:
     """The pairs of topics that at least `shared_min` subscribers have, the smaller name first."""
     import numpy as np
 

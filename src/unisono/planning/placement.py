@@ -17,8 +17,9 @@ from random import Random
 from msgspec import Struct
 
 from unisono.errors import MisuseError
-from unisono.model.deployment import DEPLOYMENT_VERSION, Deployment, NodeSpec, Region, TopicSpec
+from unisono.model.deployment import DEPLOYMENT_VERSION, Deployment
 from unisono.model.region import LatencyTable
+from unisono.model.settings import NodeSpec, Region, TopicSpec
 from unisono.planning.groups import pair_counts
 
 ROUNDS_MAX = 20
@@ -38,7 +39,7 @@ class Demand(Struct, frozen=True):
     rates: dict[str, dict[str, float]]
 
 
-class Tree(Struct, frozen=True):
+class PlacementTree(Struct, frozen=True):
     """A node per region; `parents[i]` is the region above region i, -1 at the root."""
 
     name: str
@@ -48,7 +49,7 @@ class Tree(Struct, frozen=True):
 class Placement(Struct, frozen=True):
     """A tree, a home per topic, and the mean latency to expect."""
 
-    tree: Tree
+    tree: PlacementTree
     homes: dict[str, str]
     latency_us: float
     direct_us: float
@@ -58,7 +59,7 @@ class Placement(Struct, frozen=True):
 class Costs:
     """Latencies on one tree: direct, and by way of a meeting point."""
 
-    def __init__(self, table: LatencyTable, tree: Tree) -> None:
+    def __init__(self, table: LatencyTable, tree: PlacementTree) -> None:
         self.direct = table.one_way_us
         sites = range(len(table.regions))
         paths = []
@@ -131,13 +132,15 @@ class _Problem:
         )
 
 
-def stars(table: LatencyTable) -> list[Tree]:
+def stars(table: LatencyTable) -> list[PlacementTree]:
     """Every region as the hub of all others."""
     sites = range(len(table.regions))
-    return [Tree(f"star at {table.regions[hub]}", tuple(-1 if i == hub else hub for i in sites)) for hub in sites]
+    return [
+        PlacementTree(f"star at {table.regions[hub]}", tuple(-1 if i == hub else hub for i in sites)) for hub in sites
+    ]
 
 
-def two_levels(table: LatencyTable, clusters: int) -> list[Tree]:
+def two_levels(table: LatencyTable, clusters: int) -> list[PlacementTree]:
     """Trees whose root has `clusters` heads (itself one of them) with the regions nearest to each below it."""
     sites, direct = range(len(table.regions)), table.one_way_us
     heads = min(combinations(sites, clusters), key=lambda some: sum(min(direct[s][h] for h in some) for s in sites))
@@ -147,11 +150,11 @@ def two_levels(table: LatencyTable, clusters: int) -> list[Tree]:
         for head in heads:
             parents[head] = root
         parents[root] = -1
-        trees.append(Tree(f"two levels under {table.regions[root]}", tuple(parents)))
+        trees.append(PlacementTree(f"two levels under {table.regions[root]}", tuple(parents)))
     return trees
 
 
-def place(demand: Demand, table: LatencyTable, trees: Iterable[Tree] | None = None) -> Placement:
+def place(demand: Demand, table: LatencyTable, trees: Iterable[PlacementTree] | None = None) -> Placement:
     """The best placement over the candidate trees (all stars and, from four regions on, two-level trees)."""
     problem = _Problem(demand, table)
     if trees is None:
@@ -162,24 +165,59 @@ def place(demand: Demand, table: LatencyTable, trees: Iterable[Tree] | None = No
     return min((_descend(problem, table, tree) for tree in trees), key=lambda found: found.latency_us)
 
 
-def place_randomly(demand: Demand, table: LatencyTable, tree: Tree, dice: Random) -> Placement:
+def place_randomly(demand: Demand, table: LatencyTable, tree: PlacementTree, dice: Random) -> Placement:
     """Homes by lot, for comparison."""
     problem = _Problem(demand, table)
     homes = [dice.randrange(len(table.regions)) for _ in problem.topics]
     return _judge(problem, table, tree, Costs(table, tree), homes)
 
 
-def _descend(problem: _Problem, table: LatencyTable, tree: Tree) -> Placement:
+def improve(
+    demand: Demand, table: LatencyTable, tree: PlacementTree, homes: Mapping[str, str], fixed: frozenset[str]
+) -> Placement:
+    """The best homes on this tree for all topics but the fixed ones. Of two that are equally good, as it is now."""
+    problem = _Problem(demand, table)
+    at = [table.regions.index(homes[name]) if name in homes else None for name in problem.topics]
+    still = [name in fixed for name in problem.topics]
+    as_is = [0 if site is None else site for site in at]
+    found = [_descend(problem, table, tree, as_is, still), _descend(problem, table, tree, None, still, as_is)]
+    return min(found, key=lambda placement: placement.latency_us)
+
+
+def expected_us(
+    demand: Demand, table: LatencyTable, tree: PlacementTree, homes: Mapping[str, str]
+) -> tuple[float, float]:
+    """The mean latency with these homes, and that of the payloads alone."""
+    problem = _Problem(demand, table)
+    at = [table.regions.index(homes[name]) if name in homes else 0 for name in problem.topics]
+    found = _judge(problem, table, tree, Costs(table, tree), at)
+    return found.latency_us, found.direct_us
+
+
+def _descend(
+    problem: _Problem,
+    table: LatencyTable,
+    tree: PlacementTree,
+    start: Sequence[int] | None = None,
+    still: Sequence[bool] = (),
+    kept: Sequence[int] = (),
+) -> Placement:
+    """From `start` on, or as if every topic were alone: the descent then pays for what is shared. Topics that stand
+    `still` stay at `start`, or at `kept`."""
     costs = Costs(table, tree)
     sites = range(len(table.regions))
-    # Start as if every topic were alone; the descent then pays for what is shared.
+    every = range(len(problem.topics))
     homes = [
-        min(sites, key=lambda h: problem.cost(t, h, [h] * len(problem.topics), costs))
-        for t in range(len(problem.topics))
+        start[t]
+        if start is not None
+        else kept[t]
+        if still and still[t]
+        else min(sites, key=lambda h: problem.cost(t, h, [h] * len(problem.topics), costs))
+        for t in every
     ]
     for _ in range(ROUNDS_MAX):
         moved = False
-        for topic in range(len(problem.topics)):
+        for topic in [t for t in every if not (still and still[t])]:
             concerned = [topic, *(x for x in problem.neighbours[topic] if x != topic)]
 
             def total(home: int, topic: int = topic, concerned: list[int] = concerned) -> float:
@@ -195,7 +233,7 @@ def _descend(problem: _Problem, table: LatencyTable, tree: Tree) -> Placement:
     return _judge(problem, table, tree, costs, homes)
 
 
-def _judge(problem: _Problem, table: LatencyTable, tree: Tree, costs: Costs, homes: list[int]) -> Placement:
+def _judge(problem: _Problem, table: LatencyTable, tree: PlacementTree, costs: Costs, homes: list[int]) -> Placement:
     total = sum(problem.cost(topic, homes[topic], homes, costs) for topic in range(len(problem.topics)))
     deliveries = problem.deliveries() or 1.0
     named = {name: table.regions[homes[i]] for i, name in enumerate(problem.topics)}

@@ -7,27 +7,26 @@ path/to/deployment.toml           the deployment itself
 """
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from types import NoneType
+from typing import get_args
+from urllib.parse import urlsplit
 
-from msgspec import structs
-
-from unisono.errors import MisuseError, TransportError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, load_deployment, without_credentials
-from unisono.runtime import edge
-from unisono.runtime.asking import ask_node
-from unisono.runtime.brokers import endpoint, set_hub
-from unisono.runtime.discovery import discover
-from unisono.runtime.ens.memory import Hub, HubConfig
-from unisono.runtime.node import IN_PROCESS, Node
-from unisono.runtime.overlay.session import OverlaySession
-from unisono.runtime.security import SYSTEM, client_context, token_of
-from unisono.runtime.sequenced import SequencedSession
-from unisono.runtime.session import Session, SessionConfig
-from unisono.runtime.srv import resolve_srv
+from unisono.model.arguments import expect, expect_one_of
+from unisono.model.deployment import Deployment
+from unisono.model.settings import BrokerSpec, NodeSpec
+from unisono.runtime.brokers.deployed import set_hub
+from unisono.runtime.brokers.memory.adapter import Hub, HubConfig
+from unisono.runtime.client.causal import CausalSession
+from unisono.runtime.client.finding import find_deployment
+from unisono.runtime.client.overlay import OverlaySession
+from unisono.runtime.client.regions import RegionsSession
+from unisono.runtime.client.sequenced import SequencedSession
+from unisono.runtime.client.session import Recorded, Session, SessionConfig
+from unisono.runtime.links.security import token_of
+from unisono.runtime.node.node import IN_PROCESS, Node
 
 
 class _MemoryNode:
@@ -50,19 +49,35 @@ async def connect(
     *,
     token: str | None = None,
     authority: str | Path | None = None,
+    credentials: str | Path | None = None,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
     journal: str | Path | None = None,
+    record: Recorded = "deliveries",
     state: str | Path | None = None,
     region: str | None = None,
     timeout: float = 10.0,
 ) -> AsyncGenerator[Session, None]:
-    """Connects to a deployment; the session of an overlay has the same methods.
+    """Connects to a deployment; sessions of all kinds have the same methods.
 
     async with unisono.connect("unisono://127.0.0.1:7474") as session:
         await session.publish("trades", {"sym": "IBM", "px": 101.2})
+
+    `credentials` (a `.creds` file or an nkey seed), `certificate` and its `key` are shown to NATS servers that ask.
+    `journal` is a directory for what is published and told; record="all" adds when each event left and arrived.
     """
+    expect("connect: the first argument", where, (str, Path, Deployment), "an address or a deployment file")
+    expect("token", token, (str, NoneType), "text")
+    expect("timeout", timeout, (int, float), "a number of seconds")
+    expect_one_of("record", record, get_args(Recorded))
+    expect("region", region, (str, NoneType), "the name of a region")
+    own: dict[str, str | Path | None] = {"credentials": credentials, "certificate": certificate, "key": key}
+    for name, path in (*own.items(), ("authority", authority), ("journal", journal), ("state", state)):
+        expect(name, path, (str, Path, NoneType), "a path")
     config = SessionConfig(
         open_s=timeout,
         journal=Path(journal) if journal is not None else None,
+        record=record,
         region=region,
         state=Path(state) if state is not None else None,
     )
@@ -70,8 +85,8 @@ async def connect(
         async with _in_memory(where.removeprefix("memory://"), config) as local:
             yield local
         return
-    deployment, base = await find_deployment(where, token or "", timeout, authority)
-    secret = token if token is not None else token_of(deployment.security)
+    deployment, base = await find_deployment(where, token or "", timeout, authority, own)
+    secret = token if token is not None else token_of(deployment.security, base)
     session = _session_of(where, deployment, base, secret, config)
     await session.open()
     try:
@@ -83,66 +98,17 @@ async def connect(
 def _session_of(
     where: str | Path | Deployment, deployment: Deployment, base: Path, token: str, config: SessionConfig
 ) -> Session:
-    if not deployment.is_overlay:
+    if deployment.kind == "sequencer":
         return SequencedSession(deployment, base, token, config)
     asked = urlsplit(where).netloc.split(",")[0] if isinstance(where, str) and "://" in where else None
-    return OverlaySession(deployment, base, token, config, near=asked)
+    return _CONTENT[deployment.kind](deployment, base, token, config, near=asked)
 
 
-async def find_deployment(
-    where: str | Path | Deployment, token: str, timeout: float, authority: str | Path | None = None
-) -> tuple[Deployment, Path]:
-    """The deployment behind an address or a file, and the directory its paths are relative to.
-
-    Who is given an authority speaks TLS with whoever it says: what a deployment trusts is a file on another machine.
-    """
-    if isinstance(where, Deployment):
-        found, base = where, Path()
-    elif isinstance(where, str) and "://" in where:
-        found, base = await _find(where, token, timeout, authority), Path()
-    else:
-        found, base = load_deployment(Path(where)), Path(where).parent
-    if authority is not None:
-        trusted = SYSTEM if authority == SYSTEM else str(Path(authority).absolute())
-        found = structs.replace(found, security=structs.replace(found.security, authority=trusted))
-    return found, base
-
-
-async def _find(where: str, token: str, timeout: float, authority: str | Path | None) -> Deployment:
-    parts = urlsplit(where)
-    match parts.scheme:
-        case "nats":
-            return await discover(where, timeout)
-        case "unisono":
-            seeds = parts.netloc.split(",")
-        case "unisono+srv":
-            server = parse_qs(parts.query).get("dns", [None])[0]
-            seeds = await resolve_srv(parts.netloc, endpoint(server) if server is not None else None, timeout)
-        case _:
-            raise MisuseError(
-                f"{without_credentials(where)!r}: connect to unisono://, nats://, unisono+srv:// or memory://, "
-                "or to a deployment file"
-            )
-    tls = client_context(Security(authority=str(authority)), Path()) if authority is not None else None
-    return await _ask_for_deployment(seeds, token, timeout, tls)
-
-
-async def _ask_for_deployment(
-    seeds: list[str], token: str, timeout: float, tls: ssl.SSLContext | None = None
-) -> Deployment:
-    """Asks the seeds in turn until one tells the deployment."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + timeout
-    problem = "no node given"
-    while True:
-        for seed in seeds:
-            try:
-                return (await ask_node(seed, token, edge.Where, edge.Directory, tls=tls)).deployment
-            except TransportError as error:
-                problem = str(error)
-        if loop.time() >= until:
-            raise TransportError(f"no node answers: {problem}. Start one with: unisono node FILE NAME")
-        await asyncio.sleep(0.1)
+_CONTENT: dict[str, type[OverlaySession] | type[RegionsSession] | type[CausalSession]] = {
+    "overlay": OverlaySession,
+    "regions": RegionsSession,
+    "causal": CausalSession,
+}
 
 
 @asynccontextmanager

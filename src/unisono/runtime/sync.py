@@ -16,12 +16,12 @@ from typing import Any, Self, TypeVar
 
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment
+from unisono.runtime.client.publishing.topic_window import Outcome
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.event_stream import EventStream
+from unisono.runtime.client.subscription.notification import Notification
 from unisono.runtime.connect import connect
-from unisono.runtime.lane import Outcome
-from unisono.runtime.loop import new_loop
-from unisono.runtime.notification import Notification
-from unisono.runtime.session import Session
-from unisono.runtime.stream import Stream
+from unisono.runtime.driver.loop import new_loop
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class SyncStream:
     """A subscription to iterate in a plain `for`."""
 
-    def __init__(self, session: "SyncSession", stream: Stream) -> None:
+    def __init__(self, session: "SyncSession", stream: EventStream) -> None:
         self._session, self._stream = session, stream
         self._batches: Any = None
         self._rest: list[Notification] = []
@@ -45,6 +45,8 @@ class SyncStream:
         self._session.wait(self._stream.close())
 
     def __iter__(self) -> Iterator[Notification]:
+        if self._batches is None:
+            raise MisuseError("the subscription was not entered: use 'with session.subscribe(…) as stream:'")
         return self
 
     def __next__(self) -> Notification:
@@ -71,7 +73,7 @@ class SyncStream:
         self._session.wait(self._stream.commit(position))
 
 
-async def _within(stream: Stream, timeout: float) -> list[Notification]:
+async def _within(stream: EventStream, timeout: float) -> list[Notification]:
     async with asyncio.timeout(timeout):
         return [await anext(stream)]
 
@@ -109,9 +111,9 @@ class SyncSession:
             raise MisuseError("the session is not open: use it inside 'with unisono.connect_sync(...) as session'")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def publish(self, topic: str, data: Any) -> Outcome:
+    def publish(self, topic: str, data: Any, *, deadline: str | None = None) -> Outcome:
         """Publishes one event and waits for its outcome."""
-        return self.wait(self._open().publish(topic, data))
+        return self.wait(self._open().publish(topic, data, deadline=deadline))
 
     def publish_all(self, topic: str, batch: Iterable[Any]) -> int:
         """Publishes many without waiting for each; returns how many were accepted."""
@@ -127,7 +129,7 @@ class SyncSession:
     def subscribe(self, *topics: str, **options: Any) -> SyncStream:
         """As `Session.subscribe`."""
 
-        async def subscribe() -> Stream:
+        async def subscribe() -> EventStream:
             return self._open().subscribe(*topics, **options)
 
         return SyncStream(self, self.wait(subscribe()))

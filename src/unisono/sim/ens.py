@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from unisono.errors import MisuseError
 from unisono.machine import Heard, Joined, Machine, NotTaken
+from unisono.model.event import Payload
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.messages import Payload
 from unisono.sim.links import ByRegion, GilbertElliott, Latency, Loss, Sampler
 from unisono.sim.spec import Span, Spec
 
 if TYPE_CHECKING:
-    from unisono.sim.host import Host
+    from unisono.sim.host import SimulatedHost
     from unisono.sim.relay import Relay
     from unisono.sim.world import World
 
@@ -45,6 +45,9 @@ class EnsSpec(Spec, frozen=True):
     duplicate: float = 0.0
     refuse: float = 0.0
     """Share of payloads that it does not take, as a full stream would; who broadcast one is told so."""
+    keep_us: Span = Span(0)
+    """It keeps what it confirms: keeping a payload takes up to this long, in the order of publication. What has left a
+    process and is not kept when that process ends is gone. 0: it keeps nothing, and confirms at once."""
     nodes: int = 0
     """`scribe`: overlay nodes besides the hosts."""
 
@@ -55,18 +58,20 @@ class Paths(Protocol):
     copies: int
     """How many copies of messages were put on links so far."""
 
-    def join(self, host: "Host", topic: Topic) -> int:
+    def join(self, host: "SimulatedHost", topic: Topic) -> int:
         """The time until a subscription is in force."""
         ...
 
-    def leave(self, host: "Host", topic: Topic) -> None: ...
+    def leave(self, host: "SimulatedHost", topic: Topic) -> None: ...
 
-    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+    def spread(
+        self, source: "SimulatedHost", topic: Topic, members: Iterable["SimulatedHost"]
+    ) -> list[tuple["SimulatedHost", int]]:
         """Whom an event reaches, and after how long."""
         ...
 
 
-class Ens:
+class SimulatedEns:
     """Members and deliveries; time is made by `Paths`."""
 
     def __init__(self, world: "World", spec: EnsSpec, paths: Paths) -> None:
@@ -76,6 +81,9 @@ class Ens:
         self._members: dict[Topic, dict[Address, int]] = {}  # address -> its membership; a new one after each leave
         self._memberships = 0
         self._relay: Relay | None = None
+        self.kept: dict[str, Topic] = {}
+        """Events whose payloads it keeps."""
+        self._done_at: dict[str, int] = {}  # per source: when what it published last is kept, or counted
         self.on_copies: Callable[[Any, int], None] | None = None
         """An observer of every message and the number of its copies that were put on links."""
 
@@ -88,36 +96,41 @@ class Ens:
             raise MisuseError(f"an ENS of kind {self._spec.kind!r} has no interior nodes; 'scribe' has")
         self._relay = Relay(self._world, self.paths, build, self._arrive, self._copied)
 
-    def join(self, host: "Host", topic: Topic) -> None:
+    def join(self, host: "SimulatedHost", topic: Topic) -> None:
         self._memberships += 1
         answer = self.paths.join(host, topic)
         in_force = self._world.dice("ens").randint(0, answer)
         self._world.after(in_force, self._admit, host, topic, self._memberships, host.life)
         self._world.after(answer, self._answer, host, topic, self._memberships)
 
-    def _admit(self, host: "Host", topic: Topic, membership: int, life: int) -> None:
+    def _admit(self, host: "SimulatedHost", topic: Topic, membership: int, life: int) -> None:
         if host.life == life and host.wants(topic):
             self._members.setdefault(topic, {}).setdefault(host.address, membership)
 
-    def _answer(self, host: "Host", topic: Topic, membership: int) -> None:
+    def _answer(self, host: "SimulatedHost", topic: Topic, membership: int) -> None:
         if self._members.get(topic, {}).get(host.address) == membership:
             host.receive(Joined(topic))
 
-    def leave(self, host: "Host", topic: Topic) -> None:
+    def leave(self, host: "SimulatedHost", topic: Topic) -> None:
         self._members.get(topic, {}).pop(host.address, None)
         self.paths.leave(host, topic)
 
-    def forget(self, host: "Host") -> None:
+    def forget(self, host: "SimulatedHost") -> None:
         """The host has crashed."""
         for topic in self._members:
             self.leave(host, topic)
 
-    def publish(self, source: "Host", topic: Topic, message: Any, control: bool) -> None:
+    def publish(self, source: "SimulatedHost", topic: Topic, message: Any, control: bool) -> None:
         """Carries a message to everybody who is a member now, and confirms it to a source that asks for that."""
         world, heard = self._world, Heard(topic, message, control)
         if isinstance(message, Payload) and self._spec.refuse and world.dice("refuse").random() < self._spec.refuse:
-            refusal = NotTaken(topic, message.request, "the broker is full")
-            world.after(world.dice("refuse").randint(0, REFUSED_US), source.receive, refusal)
+            after = world.dice("refuse").randint(0, REFUSED_US)
+            if self._spec.keep_us:
+                at = self._in_order(source, after)
+                world.at(at, self._count, source, source.life, NotTaken(topic, message.request, "the broker is full"))
+                return
+            world.after(after, source.receive, NotTaken(topic, message.request, "the broker is full"))
+            source.confirm_broadcast(after)  # it is counted, and no more
             return
         if self._relay is not None:
             self._relay.publish(source, heard)
@@ -126,13 +139,41 @@ class Ens:
             for host, delay in self.paths.spread(source, topic, [world.hosts[address] for address in members]):
                 self._arrive(host, heard, delay)
             self._copied(message, self.paths.copies - before)
-        source.confirm_broadcast(world.dice("ens").randint(0, 1_000))
+        if self._spec.keep_us:
+            at = self._in_order(source, world.dice("keep").randint(0, self._spec.keep_us))
+            world.at(at, self._keep, source, source.life, topic, message)
+        else:
+            source.confirm_broadcast(world.dice("ens").randint(0, 1_000))
+
+    def _in_order(self, source: "SimulatedHost", delay: int) -> int:
+        at = self._done_at[source.name] = max(self._world.now + delay, self._done_at.get(source.name, 0))
+        return at
+
+    def _count(self, source: "SimulatedHost", life: int, rejected: NotTaken) -> None:
+        if source.life == life:
+            source.receive(rejected)
+            source.confirm_broadcast(0)
+
+    def _keep(self, source: "SimulatedHost", life: int, topic: Topic, message: Any) -> None:
+        if source.life != life:
+            return  # it was in a buffer of the process
+        if isinstance(message, Payload):
+            self.kept[message.event.id] = topic
+        source.confirm_broadcast(self._world.dice("keep").randint(0, 1_000))
+
+    def note_kept(self) -> None:
+        """Somebody reads all that is kept, of every topic."""
+        name = self._world.topic_name
+        for event, topic in self.kept.items():
+            self._world.note("kept", "reader", event=event, topic=name(topic))
+        for topic in dict.fromkeys(self.kept.values()):
+            self._world.note("searched", "reader", topic=name(topic))
 
     def _copied(self, message: Any, copies: int) -> None:
         if self.on_copies is not None:
             self.on_copies(message, copies)
 
-    def _arrive(self, host: "Host", heard: Heard, delay: int) -> None:
+    def _arrive(self, host: "SimulatedHost", heard: Heard, delay: int) -> None:
         """On its way to a subscriber, for so long; nothing if it is none."""
         membership = self._members.get(heard.topic, {}).get(host.address)
         if membership is None:
@@ -142,12 +183,12 @@ class Ens:
         if duplicate and dice.random() < duplicate:
             self._world.after(delay + dice.randint(0, 2 * delay), self._deliver, host, heard, membership)
 
-    def _deliver(self, host: "Host", heard: Heard, membership: int) -> None:
+    def _deliver(self, host: "SimulatedHost", heard: Heard, membership: int) -> None:
         if self._members.get(heard.topic, {}).get(host.address) == membership:
             host.receive(heard)
 
 
-class Losses:
+class PathLosses:
     """One Gilbert-Elliott chain per key, if anything is lost at all."""
 
     def __init__(self, world: "World", loss: Loss | None) -> None:
@@ -169,18 +210,20 @@ class DirectPaths:
     def __init__(self, world: "World", spec: EnsSpec) -> None:
         self._world = world
         self._spec = spec
-        self._losses = Losses(world, spec.loss)
+        self._losses = PathLosses(world, spec.loss)
         self._samplers: dict[tuple[Address, Address], Sampler] = {}
         self.copies = 0
         self._last: dict[tuple[Address, Address], int] = {}
 
-    def join(self, host: "Host", topic: Topic) -> int:
+    def join(self, host: "SimulatedHost", topic: Topic) -> int:
         return 2 * self._draw(host, host)
 
-    def leave(self, host: "Host", topic: Topic) -> None:
+    def leave(self, host: "SimulatedHost", topic: Topic) -> None:
         pass
 
-    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+    def spread(
+        self, source: "SimulatedHost", topic: Topic, members: Iterable["SimulatedHost"]
+    ) -> list[tuple["SimulatedHost", int]]:
         reached = []
         for host in members:
             self.copies += 1
@@ -194,7 +237,7 @@ class DirectPaths:
             reached.append((host, delay))
         return reached
 
-    def _draw(self, source: "Host", host: "Host") -> int:
+    def _draw(self, source: "SimulatedHost", host: "SimulatedHost") -> int:
         key = (source.address, host.address)
         sampler = self._samplers.get(key)
         if sampler is None:
@@ -211,17 +254,19 @@ class ReorderingPaths:
     def __init__(self, world: "World", spec: EnsSpec) -> None:
         self._dice = world.dice("ens")
         self._spec = spec
-        self._losses = Losses(world, spec.loss)
+        self._losses = PathLosses(world, spec.loss)
         self._means: dict[tuple[Address, Topic], float] = {}
         self.copies = 0
 
-    def join(self, host: "Host", topic: Topic) -> int:
+    def join(self, host: "SimulatedHost", topic: Topic) -> int:
         return self._draw(host, topic)
 
-    def leave(self, host: "Host", topic: Topic) -> None:
+    def leave(self, host: "SimulatedHost", topic: Topic) -> None:
         pass
 
-    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+    def spread(
+        self, source: "SimulatedHost", topic: Topic, members: Iterable["SimulatedHost"]
+    ) -> list[tuple["SimulatedHost", int]]:
         reached = []
         for host in members:
             self.copies += 1
@@ -229,7 +274,7 @@ class ReorderingPaths:
                 reached.append((host, self._draw(host, topic)))
         return reached
 
-    def _draw(self, host: "Host", topic: Topic) -> int:
+    def _draw(self, host: "SimulatedHost", topic: Topic) -> int:
         key = (host.address, topic)
         if key not in self._means:
             fastest, slowest = max(1, self._spec.fastest_us), max(1, self._spec.slowest_us)
@@ -237,13 +282,13 @@ class ReorderingPaths:
         return round(self._dice.expovariate(1 / self._means[key]))
 
 
-def build_ens(world: "World", spec: EnsSpec) -> Ens:
+def build_ens(world: "World", spec: EnsSpec) -> SimulatedEns:
     match spec.kind:
         case "direct":
-            return Ens(world, spec, DirectPaths(world, spec))
+            return SimulatedEns(world, spec, DirectPaths(world, spec))
         case "reorder":
-            return Ens(world, spec, ReorderingPaths(world, spec))
+            return SimulatedEns(world, spec, ReorderingPaths(world, spec))
         case "scribe":
             from unisono.sim.scribe import ScribePaths
 
-            return Ens(world, spec, ScribePaths(world, spec))
+            return SimulatedEns(world, spec, ScribePaths(world, spec))

@@ -35,7 +35,7 @@ ENS = "the ENS"
 SCRIPT, NOWHERE = -1, -2
 
 
-class Lane(NamedTuple):
+class MessagePath(NamedTuple):
     """A way for messages: between two hosts, or from the ENS for one topic."""
 
     source: str
@@ -43,7 +43,7 @@ class Lane(NamedTuple):
     topic: int = -1
 
 
-class Move(NamedTuple):
+class NextMove(NamedTuple):
     """One possible next step: a host handles a message, from a lane or (`SCRIPT`) the next one of its script."""
 
     host: int
@@ -51,7 +51,7 @@ class Move(NamedTuple):
     message: int
 
 
-class Answer(NamedTuple):
+class MachineAnswer(NamedTuple):
     """What a machine in one state makes of one message."""
 
     state: int
@@ -116,9 +116,9 @@ class Memory:
         self.number(())
         self._fifo = fifo
         self._in_order: dict[int, bool] = {}
-        self._answers: dict[tuple[int, int, int], Answer | InvariantError] = {}
+        self._answers: dict[tuple[int, int, int], MachineAnswer | InvariantError] = {}
         self._puts: dict[tuple[int, int, int], int] = {}
-        self._moves: dict[int, tuple[Move, ...]] = {}
+        self._moves: dict[int, tuple[NextMove, ...]] = {}
 
     def freeze(self, value: Any) -> int:
         """The number of a message or a machine."""
@@ -133,7 +133,7 @@ class Memory:
         return self.names.index(name)
 
     def lane(self, source: str, to: str, topic: int = -1) -> int:
-        number = self.number(Lane(source, to, topic))
+        number = self.number(MessagePath(source, to, topic))
         if number not in self._in_order:
             self._in_order[number] = source != ENS and self._fifo(source, to)
         return number
@@ -154,17 +154,17 @@ class Memory:
         rest = messages[:at] + messages[at + 1 :]
         return self.number((lane, rest)) if rest else 0
 
-    def moves(self, content: int) -> tuple[Move, ...]:
+    def moves(self, content: int) -> tuple[NextMove, ...]:
         """What may be handled next of what lies in a lane."""
         moves = self._moves.get(content)
         if moves is None:
             lane, messages = self.noted[content]
             host = self.host(self.noted[lane].to)
             heads = messages[:1] if self._in_order[lane] else dict.fromkeys(messages)
-            moves = self._moves[content] = tuple([Move(host, lane, message) for message in heads])
+            moves = self._moves[content] = tuple([NextMove(host, lane, message) for message in heads])
         return moves
 
-    def answer(self, host: int, state: int, message: int) -> Answer:
+    def answer(self, host: int, state: int, message: int) -> MachineAnswer:
         key = (host, state, message)
         answer = self._answers.get(key)
         if answer is None:
@@ -177,7 +177,7 @@ class Memory:
             raise answer
         return answer
 
-    def _ask(self, host: int, state: int, message: int) -> Answer:
+    def _ask(self, host: int, state: int, message: int) -> MachineAnswer:
         machine, name = self.thaw(state), self.names[host]
         delivered: list[int] = []
         sends: list[tuple[int, int]] = []
@@ -196,7 +196,7 @@ class Memory:
                     delivered += [self.freeze(one) for one in one_by_one(item)]
                 case _:
                     pass
-        return Answer(self.freeze(machine), tuple(delivered), tuple(sends), tuple(requests))
+        return MachineAnswer(self.freeze(machine), tuple(delivered), tuple(sends), tuple(requests))
 
 
 class Situation(NamedTuple):
@@ -232,7 +232,7 @@ class Situation(NamedTuple):
         """Lets a host handle inputs from above now."""
         after = self
         for message in messages:
-            after = after.after(Move(self.memory.host(host), NOWHERE, self.memory.freeze(message)))
+            after = after.after(NextMove(self.memory.host(host), NOWHERE, self.memory.freeze(message)))
         return after
 
     def with_scripts(self, scripts: Mapping[str, Sequence[Any]]) -> "Situation":
@@ -240,15 +240,15 @@ class Situation(NamedTuple):
         inputs = [tuple(map(memory.freeze, scripts.get(name, ()))) for name in memory.names]
         return self._replace(scripts=memory.number(tuple(inputs)))
 
-    def moves(self) -> Iterator[Move]:
+    def moves(self) -> Iterator[NextMove]:
         """Everything that may happen next."""
         for content in self.lanes:
             yield from self.memory.moves(content)
         for host, inputs in enumerate(self.memory.noted[self.scripts]):
             if inputs:
-                yield Move(host, SCRIPT, inputs[0])
+                yield NextMove(host, SCRIPT, inputs[0])
 
-    def after(self, move: Move) -> "Situation":
+    def after(self, move: NextMove) -> "Situation":
         """The situation when a move has been made."""
         memory, states, histories, members, scripts, contents = self
         host, lane, message = move
@@ -288,7 +288,7 @@ class Situation(NamedTuple):
         """Equal for equal situations of one memory, and only for those."""
         return array("I", (*self.states, *self.histories, self.members, self.scripts, *self.lanes)).tobytes()
 
-    def tell_of(self, move: Move) -> str:
+    def tell_of(self, move: NextMove) -> str:
         """A move in words."""
         source = f" of {self.memory.noted[move.lane].source}" if move.lane >= 0 else ""
         return f"{self.memory.names[move.host]} handles {self.memory.thaw(move.message)!r}{source}"

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: crashes between any two effects, partitions, clogs, pauses, clocks that are off.
+"""What goes wrong, and when: crashes between any two effects, disks, data that is set back, links, pauses, clocks.
 
 Every fault begins at `at` plus a random part of `within`, and happens `times` times; hosts are named by shell patterns.
 Faults hinder links between hosts; the paths of the ENS have losses of their own (`unisono.sim.ens`).
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from unisono.errors import MisuseError
 from unisono.model.ids import Address
-from unisono.sim.host import Host
+from unisono.sim.disk import SimulatedDisk
+from unisono.sim.host import SimulatedHost
 from unisono.sim.spec import Span, Spec
 
 if TYPE_CHECKING:
@@ -31,6 +32,36 @@ class Crash(_When, frozen=True, tag_field="kind", tag="crash"):
     down: Span = Span(500_000)
     disk: bool = True
     back: bool = True
+    skew: Span = Span(-1)
+    """It comes back with a clock that is off by up to this, ahead or behind; 0: with a right one; -1: as it was."""
+
+
+class BadDisk(_When, frozen=True, tag_field="kind", tag="bad-disk"):
+    """The disk of one durable host named like `who` refuses its next commit, which ends the process: nothing of that
+    turn leaves. It comes back after `down`, and finds the commit or not."""
+
+    who: str = "*"
+    down: Span = Span(500_000)
+
+
+class SlowDisk(_When, frozen=True, tag_field="kind", tag="slow-disk"):
+    """Every commit of one durable host named like `who` takes `by` longer for a while; its inputs wait for the next."""
+
+    who: str = "*"
+    by: Span = Span(100_000)
+    lasts: Span = Span(1_000_000)
+
+
+class Rollback(_When, frozen=True, tag_field="kind", tag="rollback"):
+    """One host named like `who` stops, and goes on after `down` with less data than it had, and a person lets it."""
+
+    who: str = "*"
+    how: Literal["any", "set back", "cut", "lost"] = "any"
+    """Set back to what it was `age` before; its log cut somewhere; all of it lost; one of these by lot."""
+    age: Span = Span(1_000_000)
+    down: Span = Span(500_000)
+    amid: bool = True
+    """It may stop between two effects of a turn, when it has said what it has not shown to anybody yet."""
 
 
 class Partition(_When, frozen=True, tag_field="kind", tag="partition"):
@@ -70,7 +101,7 @@ class Skew(_When, frozen=True, tag_field="kind", tag="skew"):
     by: Span = Span(100_000)
 
 
-Fault = Crash | Partition | Clog | SwizzleClog | Pause | Skew
+Fault = Crash | BadDisk | SlowDisk | Rollback | Partition | Clog | SwizzleClog | Pause | Skew
 
 
 def schedule_faults(world: "World", faults: tuple[Fault, ...]) -> None:
@@ -83,7 +114,7 @@ def schedule_faults(world: "World", faults: tuple[Fault, ...]) -> None:
             world.at(fault.at + dice.randint(0, fault.within), _begin, world, fault)
 
 
-def _matching(world: "World", pattern: str) -> list[Host]:
+def _matching(world: "World", pattern: str) -> list[SimulatedHost]:
     return [host for host in world.hosts.values() if fnmatchcase(host.address, pattern)]
 
 
@@ -92,6 +123,21 @@ def _begin(world: "World", fault: Fault) -> None:
     match fault:
         case Crash():
             _crash(world, dice.choice(hosts), fault)
+        case BadDisk(down=down):
+            host = dice.choice(hosts)
+            if host.is_up and host.crash_at is None:
+                host.commit_fails = True
+                host.on_crash = lambda: world.after(down, host.restart)
+        case SlowDisk(by=by, lasts=lasts):
+            host = dice.choice(hosts)
+            world.note("fault", host.address, note=f"commits take {by} us longer")
+            host.commit_extra_us += by
+            world.after(lasts, _hurry, host, by)
+        case Rollback(age=age):
+            host = dice.choice(hosts)
+            if host.on_forgotten is None:
+                raise MisuseError(f"{host.address} has no data that could be set back: fault.who names {fault.who!r}")
+            world.after(age, _roll_back, world, host, fault, host.disk.copy())
         case Partition(lasts=lasts, one_way=one_way):
             inside = {host.address: None for host in hosts}
             pairs = [(a, b) for a in inside for b in world.hosts if b not in inside]
@@ -121,16 +167,52 @@ def _begin(world: "World", fault: Fault) -> None:
                 world.note("fault", host.address, note=f"clock off by {host.skew_us} us")
 
 
-def _crash(world: "World", host: Host, fault: Crash) -> None:
-    if not host.is_up or host.crash_at is not None:
+def _hurry(host: SimulatedHost, by: int) -> None:
+    host.commit_extra_us -= by
+
+
+def _crash(world: "World", host: SimulatedHost, fault: Crash) -> None:
+    if not host.is_up or host.crash_at is not None or host.commit_fails:
         return
     dice = world.dice("faults")
     host.crash_at = host.effects + (fault.effect or dice.randint(1, 8))
     if fault.back:
-        host.on_crash = lambda: world.after(fault.down, host.restart, fault.disk)
+        host.on_crash = lambda: world.after(fault.down, _come_back, world, host, fault)
 
 
-def _links_of(world: "World", host: Host) -> list[tuple[Address, Address]]:
+def _come_back(world: "World", host: SimulatedHost, fault: Crash) -> None:
+    if fault.skew >= 0 and not host.is_up:
+        host.skew_us = world.dice("faults").randint(-fault.skew, fault.skew)
+        world.note("fault", host.address, note=f"clock off by {host.skew_us} us")
+    host.restart(fault.disk)
+
+
+def _roll_back(world: "World", host: SimulatedHost, fault: Rollback, backup: SimulatedDisk) -> None:
+    if not host.is_up or host.crash_at is not None or host.commit_fails:
+        return
+    dice = world.dice("faults")
+    how = dice.choice(("set back", "cut", "lost")) if fault.how == "any" else fault.how
+
+    def crashed() -> None:
+        left = {
+            "set back": backup,
+            "cut": host.disk.copy(dice.randint(0, len(host.disk.log))),
+            "lost": SimulatedDisk(),
+        }[how]
+        # Connections end with the process: what is sent meanwhile reaches nobody.
+        pairs = _links_of(world, host)
+        world.network.hinder(pairs, "cut")
+        world.after(fault.down, host.roll_back, left, f"with data that was {how}")
+        world.after(fault.down, world.after, 0, world.network.heal, pairs, "cut")
+
+    host.on_crash = crashed
+    if fault.amid:
+        host.crash_at = host.effects + dice.randint(1, 8)
+    else:
+        host.crash()
+
+
+def _links_of(world: "World", host: SimulatedHost) -> list[tuple[Address, Address]]:
     others = [address for address in world.hosts if address != host.address]
     return [(host.address, other) for other in others] + [(other, host.address) for other in others]
 

@@ -17,7 +17,7 @@ from unisono.model.region import LatencyTable
 from unisono.sim.spec import Span, Spec
 
 if TYPE_CHECKING:
-    from unisono.sim.host import Host
+    from unisono.sim.host import SimulatedHost
     from unisono.sim.world import World
 
 
@@ -151,6 +151,11 @@ class _Link:
         self.held: list[Any] = []
 
 
+def _place(to: Address) -> Address:
+    """The host that an address belongs to, or belonged to: `c0#2` is what c0 has called itself since it forgot."""
+    return Address(to.partition("#")[0])
+
+
 class Network:
     """All links of a world."""
 
@@ -164,10 +169,21 @@ class Network:
         self._links: dict[tuple[Address, Address], _Link] = {}
         self.sent = 0
         self.lost = 0
+        self.sending_us = 0
+        """How long a host is busy with each message it sends, one after the other; stages that need it set it."""
+        self._busy_until: dict[Address, int] = {}
 
-    def carry(self, source: "Host", to: Address, message: Any) -> None:
+    def carry(self, source: "SimulatedHost", to: Address, message: Any) -> None:
         """Takes a message from `source`; it arrives at `to` after its latency, perhaps twice or never."""
-        link = self._link(source.address, to)
+        if self.sending_us:
+            done = max(self._world.now, self._busy_until.get(source.address, 0)) + self.sending_us
+            self._busy_until[source.address] = done
+            self._world.at(done, self._carry, source, to, message)
+        else:
+            self._carry(source, to, message)
+
+    def _carry(self, source: "SimulatedHost", to: Address, message: Any) -> None:
+        link = self._link(source.address, _place(to))
         self.sent += 1
         if link.cuts or (link.loss is not None and link.loss.loses()):
             self.lost += 1
@@ -176,7 +192,7 @@ class Network:
         else:
             self._depart(link, to, message)
 
-    def latency_between(self, a: "Host", b: "Host") -> int:
+    def latency_between(self, a: "SimulatedHost", b: "SimulatedHost") -> int:
         """One-way latency by region alone: what the direct path between two hosts costs."""
         if a.region == b.region or self._latencies is None:
             return 0
@@ -196,9 +212,9 @@ class Network:
             world.at(arrival, self._arrive, to, message)
 
     def _arrive(self, to: Address, message: Any) -> None:
-        host = self._world.hosts.get(to)
-        if host is not None:
-            host.receive(message)
+        host = self._world.hosts.get(_place(to))
+        if host is not None and (to == host.address or to == host.name):
+            host.hear(message)
 
     def _link(self, a: Address, b: Address) -> _Link:
         link = self._links.get((a, b))

@@ -13,7 +13,7 @@ from unisono.model.time import Micros
 from unisono.sim.scribe import NodeId, ScribePaths
 
 if TYPE_CHECKING:
-    from unisono.sim.host import Host
+    from unisono.sim.host import SimulatedHost
     from unisono.sim.world import World
 
 
@@ -25,7 +25,7 @@ class Relay:
         world: "World",
         paths: ScribePaths,
         build: Callable[[str], Machine],
-        arrive: Callable[["Host", Heard, int], None],
+        arrive: Callable[["SimulatedHost", Heard, int], None],
         copied: Callable[[Any, int], None],
     ) -> None:
         self._world = world
@@ -37,7 +37,7 @@ class Relay:
         self._timers: dict[tuple[NodeId, str], int] = {}
         self._timer_count = 0
 
-    def publish(self, source: "Host", heard: Heard) -> None:
+    def publish(self, source: "SimulatedHost", heard: Heard) -> None:
         before = self._paths.copies
         self._go_on(self._paths.to_root(source, heard.topic), heard, before)
 

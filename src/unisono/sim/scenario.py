@@ -7,7 +7,7 @@
     [workload]                              # random subscriptions and publications
     [[script]]                              # exact operations at exact times
     [[faults]]
-    [links] · [[rules]] · [ens] · [service]
+    [links] · [[rules]] · [ens] · [service] · [driver]
     [options]                               # for the protocol; its stage knows them
 
 `play(load("fifo/reorder"), seed=7)` gives a journal, the same one for ever.
@@ -25,6 +25,7 @@ from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import Deployment, check_deployment, load_deployment
 from unisono.model.journal import Header, Journal
 from unisono.sim import stages
+from unisono.sim.disk import DriverSpec
 from unisono.sim.ens import EnsSpec
 from unisono.sim.faults import Fault, schedule_faults
 from unisono.sim.host import ServiceSpec
@@ -58,6 +59,8 @@ class Scenario(Spec, frozen=True):
     ens: EnsSpec = EnsSpec()
     service: ServiceSpec | None = None
     """Of every host; stages may choose otherwise."""
+    driver: DriverSpec = DriverSpec()
+    """How hosts take turns, and how long commits take."""
     options: dict[str, Any] = field(default_factory=dict)
     """The protocol's own; read by its stage with `scenario.config(ItsConfig)`."""
     snapshot_every: int = 64
@@ -163,8 +166,19 @@ def play(scenario: Scenario, seed: int) -> Journal:
     world = stage(scenario, seed)
     last = max([scenario.workload.begin + scenario.workload.duration, *(operation.at for operation in scenario.script)])
     world.run(until=last + scenario.settle)
+    if world.on_end is not None:
+        world.on_end()
     world.note("end")
-    return Journal(Header(promises=scenario.promised, scenario=scenario.name, seed=seed), world.records)
+    return Journal(
+        Header(
+            promises=scenario.promised,
+            scenario=scenario.name,
+            seed=seed,
+            skew_us=world.skew_us,
+            tolerance_us=world.tolerance_us,
+        ),
+        world.records,
+    )
 
 
 def stage(scenario: Scenario, seed: int) -> World:
@@ -175,6 +189,7 @@ def stage(scenario: Scenario, seed: int) -> World:
         rules=scenario.rules,
         latencies=scenario.deployment.latencies() if scenario.deployment.regions else None,
         ens=scenario.ens,
+        driver=scenario.driver,
         deadline_us=scenario.deadline,
         trace=scenario.trace,
     )

@@ -20,11 +20,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from unisono.model.ids import Topic
-from unisono.sim.ens import EnsSpec, Losses
+from unisono.sim.ens import EnsSpec, PathLosses
 from unisono.sim.links import ByRegion, Sampler
 
 if TYPE_CHECKING:
-    from unisono.sim.host import Host
+    from unisono.sim.host import SimulatedHost
     from unisono.sim.world import World
 
 ID_BITS = 128
@@ -106,7 +106,7 @@ def _distance(a: NodeId, b: NodeId) -> int:
     return min(apart, (1 << ID_BITS) - apart)
 
 
-class Tree:
+class ScribeTree:
     """SCRIBE's tree of one topic: forwarders and members below a root."""
 
     def __init__(self, root: NodeId) -> None:
@@ -145,28 +145,30 @@ class ScribePaths:
     def __init__(self, world: "World", spec: EnsSpec) -> None:
         self._world = world
         self._spec = spec
-        self._losses = Losses(world, spec.loss)
+        self._losses = PathLosses(world, spec.loss)
         self._samplers: dict[tuple[NodeId, NodeId], Sampler] = {}
         self.ring = Ring(world.dice("scribe"))
-        self.trees: dict[Topic, Tree] = {}
-        self._hosts: dict[NodeId, Host] = {}
+        self.trees: dict[Topic, ScribeTree] = {}
+        self._hosts: dict[NodeId, SimulatedHost] = {}
         self._knows_root: dict[tuple[NodeId, Topic], None] = {}
         self.copies = 0
         for i in range(spec.nodes):
             self.ring.add(node_id(f"overlay node {i}"))
 
-    def join(self, host: "Host", topic: Topic) -> int:
+    def join(self, host: "SimulatedHost", topic: Topic) -> int:
         node = self._node(host)
         path = self.ring.route(node, self._key(topic))
         hops = self._tree(topic).join(path)
         return 2 * self._along(path[: hops + 1])
 
-    def leave(self, host: "Host", topic: Topic) -> None:
+    def leave(self, host: "SimulatedHost", topic: Topic) -> None:
         self._tree(topic).leave(self._node(host))
 
-    def spread(self, source: "Host", topic: Topic, members: Iterable["Host"]) -> list[tuple["Host", int]]:
+    def spread(
+        self, source: "SimulatedHost", topic: Topic, members: Iterable["SimulatedHost"]
+    ) -> list[tuple["SimulatedHost", int]]:
         wanted = {self._node(host): host for host in members}
-        reached: list[tuple[Host, int]] = []
+        reached: list[tuple[SimulatedHost, int]] = []
         under_way = self.to_root(source, topic)
         while under_way:
             here, delay = under_way.pop()
@@ -175,7 +177,7 @@ class ScribePaths:
             under_way += [(child, delay + hop) for child, hop in self.to_children(here, topic)]
         return reached
 
-    def to_root(self, source: "Host", topic: Topic) -> list[tuple[NodeId, int]]:
+    def to_root(self, source: "SimulatedHost", topic: Topic) -> list[tuple[NodeId, int]]:
         """The topic's root and how long it takes to reach it; nothing if a hop loses it."""
         node, tree = self._node(source), self._tree(topic)
         path = [node, tree.root] if (node, topic) in self._knows_root else self.ring.route(node, self._key(topic))
@@ -193,7 +195,7 @@ class ScribePaths:
     def has_children(self, node: NodeId, topic: Topic) -> bool:
         return bool(self._tree(topic).children.get(node))
 
-    def host_at(self, node: NodeId) -> "Host | None":
+    def host_at(self, node: NodeId) -> "SimulatedHost | None":
         return self._hosts.get(node)
 
     def _loses(self, a: NodeId, b: NodeId) -> bool:
@@ -202,7 +204,7 @@ class ScribePaths:
         self.copies += 1
         return self._losses.lost(a, b)
 
-    def _node(self, host: "Host") -> NodeId:
+    def _node(self, host: "SimulatedHost") -> NodeId:
         node = node_id(host.address)
         if node not in self._hosts:
             for other in [host, *self._world.hosts.values()]:  # all at once: the overlay is there before its users
@@ -214,9 +216,9 @@ class ScribePaths:
     def _key(self, topic: Topic) -> NodeId:
         return node_id(f"topic {self._world.topic_name(topic)}")
 
-    def _tree(self, topic: Topic) -> Tree:
+    def _tree(self, topic: Topic) -> ScribeTree:
         if topic not in self.trees:
-            self.trees[topic] = Tree(self.ring.closest(self._key(topic)))
+            self.trees[topic] = ScribeTree(self.ring.closest(self._key(topic)))
         return self.trees[topic]
 
     def _along(self, path: list[NodeId]) -> int:

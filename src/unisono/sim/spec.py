@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import FormatError, MisuseError
+from unisono.model.explained import explain
 from unisono.model.time import parse_span
 
 T = TypeVar("T")
@@ -23,7 +24,10 @@ def read(raw: object, into: type[T], where: str) -> T:
     """Makes a typed value of decoded TOML; raises FormatError that says where in the text the problem is."""
     try:
         return msgspec.convert(raw, into, dec_hook=_decode)
-    except (msgspec.ValidationError, MisuseError) as error:
+    except msgspec.ValidationError as error:
+        place, problem = explain(error, raw, into)
+        raise FormatError(f"{where}: {place}" if place else where, problem) from None
+    except MisuseError as error:
         raise FormatError(where, str(error)) from None
 
 

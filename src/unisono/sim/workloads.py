@@ -18,7 +18,7 @@ from unisono.model.event import Scalar
 from unisono.sim.spec import Span, Spec
 
 if TYPE_CHECKING:
-    from unisono.sim.host import Host
+    from unisono.sim.host import SimulatedHost
     from unisono.sim.world import World
 
 
@@ -43,11 +43,13 @@ class WorkloadSpec(Spec, frozen=True):
     """Publications and churn begin; subscriptions are made in the first half of this."""
     duration: Span = Span(1_000_000)
     payload_bytes: int = 0
+    deadlines: tuple[Span, ...] = ()
+    """Each event has one of these for a deadline of its own; 0: none of its own."""
     attributes: dict[str, int] = field(default_factory=dict)
     """What events carry for filters to look at: per attribute a random whole number below this one."""
 
 
-class Popularity:
+class PopularityLaw:
     """Draws topics 0 .. n-1 by a power law, the most popular first; shape -1 is uniform."""
 
     def __init__(self, n: int, shape: float) -> None:
@@ -71,7 +73,12 @@ class Workload:
     """Lets a spec happen in a world."""
 
     def __init__(
-        self, world: "World", spec: WorkloadSpec, clients: list["Host"], publishers: list["Host"], topics: list[str]
+        self,
+        world: "World",
+        spec: WorkloadSpec,
+        clients: list["SimulatedHost"],
+        publishers: list["SimulatedHost"],
+        topics: list[str],
     ) -> None:
         self._world = world
         self._spec = spec
@@ -79,8 +86,8 @@ class Workload:
         self._publishers = publishers
         self._topics = topics
         self._dice = world.dice("workload")
-        uniform = Popularity(len(topics), -1.0)
-        power = Popularity(len(topics), spec.shape)
+        uniform = PopularityLaw(len(topics), -1.0)
+        power = PopularityLaw(len(topics), spec.shape)
         self._interest = power if spec.interest == "power-law" else uniform
         self._publications = power if spec.publications == "power-law" else uniform
         self._end = spec.begin + spec.duration
@@ -110,7 +117,9 @@ class Workload:
         last = self._spec.publications == "last"
         topic = self._topics[-1 if last else self._publications.draw(self._dice)]
         attributes: dict[str, Scalar] = {n: self._dice.randrange(count) for n, count in self._spec.attributes.items()}
-        self._dice.choice(self._publishers).publish(topic, self._payload, attributes)
+        publisher = self._dice.choice(self._publishers)
+        deadline = int(self._dice.choice(self._spec.deadlines)) if self._spec.deadlines else 0
+        publisher.publish(topic, self._payload, attributes, deadline)
         self._world.after(self._gap(self._spec.rate_per_s), self._publish)
 
     def _churn(self) -> None:

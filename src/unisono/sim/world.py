@@ -15,8 +15,9 @@ from unisono.errors import InvariantError, MisuseError
 from unisono.model.ids import Address, Topic
 from unisono.model.journal import Kind, Record
 from unisono.model.region import LatencyTable
-from unisono.sim.ens import Ens, EnsSpec, build_ens
-from unisono.sim.host import Build, Host, ServiceSpec
+from unisono.sim.disk import DriverSpec
+from unisono.sim.ens import EnsSpec, SimulatedEns, build_ens
+from unisono.sim.host import Arrange, Build, ServiceSpec, SimulatedHost, as_it_is
 from unisono.sim.links import LinkRule, LinkSpec, Network
 
 STEPS_MAX = 50_000_000
@@ -34,6 +35,7 @@ class World:
         rules: tuple[LinkRule, ...] = (),
         latencies: LatencyTable | None = None,
         ens: EnsSpec = EnsSpec(),
+        driver: DriverSpec = DriverSpec(),
         deadline_us: int | None = None,
         trace: bool = False,
     ) -> None:
@@ -44,18 +46,26 @@ class World:
         """How long after a subscriber first knew of an event it must have delivered it, for the judge `deadline`."""
         self.trace = trace
         """Also journal every message that leaves or arrives; costs more than the rest of the run together."""
+        self.on_end: Callable[[], None] | None = None
+        """What a stage still has to say when nothing is under way any more."""
+        self.life_us: int | None = None
+        """With deadlines of events: that of one which has none of its own, counted from its publication."""
+        self.skew_us = 0
+        self.tolerance_us: int | None = None
+        """How far apart clocks may be, for judges that compare moments of two hosts."""
         self.cells: dict[str, tuple[str, ...]] = {}
         """Topics that are cut by a grid, and the topics that are their cells."""
-        self.hosts: dict[Address, Host] = {}
+        self.hosts: dict[Address, SimulatedHost] = {}
         self.published_us: dict[str, int] = {}
         """When each event was published, in world time: hosts' clocks may be off."""
+        self._driver = driver
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._counter = 0
         self._dice: dict[str, Random] = {}
         self._topics: dict[str, Topic] = {}
         self._names: list[str] = []
         self.network = Network(self, links, rules, latencies)
-        self.ens: Ens = build_ens(self, ens)
+        self.ens: SimulatedEns = build_ens(self, ens)
 
     def dice(self, concern: str) -> Random:
         """The dice of one concern ("links", "workload"): using one never changes what another rolls."""
@@ -81,16 +91,17 @@ class World:
         region: str = "local",
         service: ServiceSpec | None = None,
         snapshot_every: int = 0,
-    ) -> Host:
-        """A new host, running `build(name)`; see `Host`."""
+        arrange: Arrange = as_it_is,
+    ) -> SimulatedHost:
+        """A new host, running `build(name)`; see `SimulatedHost`."""
         if address in self.hosts:
             raise MisuseError(f"there are two hosts named {address!r}")
-        host = Host(self, Address(address), build, region, service, snapshot_every)
+        host = SimulatedHost(self, Address(address), build, region, service, snapshot_every, arrange, self._driver)
         self.hosts[host.address] = host
         host.start()
         return host
 
-    def host(self, address: str) -> Host:
+    def host(self, address: str) -> SimulatedHost:
         try:
             return self.hosts[Address(address)]
         except KeyError:

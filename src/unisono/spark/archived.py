@@ -27,6 +27,18 @@ def gaps(rows: DataFrame) -> DataFrame:
     )
 
 
+def gap_records(rows: DataFrame, subscriber: str = "archive") -> DataFrame:
+    """The archive's notices that numbers are missing, as the journal rows of one more subscriber."""
+    return rows.where(_first_missing().isNotNull()).select(
+        F.lit("gap").alias("kind"),
+        F.col("delivered_us").alias("at_us"),
+        F.lit(subscriber).alias("subscriber"),
+        "topic",
+        _first_missing().cast("bigint").alias("number"),
+        F.col("number").alias("last_number"),
+    )
+
+
 def deliveries(rows: DataFrame, subscriber: str = "archive") -> DataFrame:
     """The archive as one more subscriber: its events as the journal rows that `audits.audit` judges.
 

@@ -1,8 +1,9 @@
 """One call for all judges at any size: `audit(df) -> df`, or `report(df)`, what `unisono audit` says without Spark.
 
-A log of deliveries (`deliver` and `tag` rows) is judged by native plans. Records that change what the judges mean
-(subscriptions, outcomes, gaps …) belong to full journals of single runs: those are judged as a whole by the columnar
-engine, in one task.
+A log of deliveries (`deliver` and `tag` rows) is cut so that tasks of bounded rows judge its parts on columns: by
+subscriber for what shows in single streams, by ranges for what streams disagree about. Records that change what the
+judges mean (subscriptions, outcomes, gaps …) belong to full journals of single runs: those are judged as a whole, in
+one task, and so is a log that is no larger than a part.
 """
 
 from functools import reduce
@@ -17,15 +18,17 @@ from pyspark.sql import functions as F
 from unisono.audit import JUDGES as PYTHON_JUDGES
 from unisono.audit import Report, Verdict
 from unisono.audit.columnar.judges import examine as examine_columns
-from unisono.audit.columnar.log import Log
-from unisono.audit.columns import COLUMNS, SCHEMA
+from unisono.audit.columnar.log import ColumnarLog
+from unisono.audit.columns import COLUMNS
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import Header
-from unisono.spark.islands import with_reference
+from unisono.spark.keeping import held
+from unisono.spark.limits import RangeLimits
 from unisono.spark.meaning import Prepared, prepare
-from unisono.spark.order import INVERTED, MOVED, ORDER_JUDGES, disorder_by_judge, disorder_of, one_row_each
+from unisono.spark.order import Disorder, find_disorder
 from unisono.spark.reading import check_file, load, scan
-from unisono.spark.streams import JUDGES, Known, metrics, wide_latencies
+from unisono.spark.streams import metrics, wide_latencies
+from unisono.spark.subscribers import Sizes, judge_streams, judge_topics, log_of, sizes_of
 
 __all__ = ["audit", "check_file", "load", "report", "report_file"]
 
@@ -35,94 +38,66 @@ def audit(journal: DataFrame) -> DataFrame:
 
     `journal` has the columns of a journal (docs/reference/journal.md); `subscriber`, `event` and `position` are enough.
     """
-    prepared = prepare(journal)
-    rows, names = prepared.rows, prepared.judges
-    if prepared.in_one_task:
-        said = [(v.judge, v.holds, v.violations, v.witness) for v in _in_one_task(rows).verdicts]
-        return rows.sparkSession.createDataFrame(said, "judge STRING, holds BOOLEAN, violations BIGINT, witness STRING")
-    known = Known.of(rows)
-    found = [disorder_by_judge(known.streams), *(JUDGES[name](rows, known) for name in names)]
-    return one_row_each(reduce(DataFrame.unionAll, found), [*ORDER_JUDGES, *names])
+    said = [(v.judge, v.holds, v.violations, v.witness) for v in report(journal).verdicts]
+    return journal.sparkSession.createDataFrame(said, "judge STRING, holds BOOLEAN, violations BIGINT, witness STRING")
 
 
-def report(journal: DataFrame) -> Report:
-    """The whole audit as data: the verdicts and metrics of `unisono.audit.examine`."""
-    read = journal.persist()
-    try:
-        prepared = prepare(read)
-        if prepared.in_one_task:
-            return _in_one_task(prepared.rows)
-        return _report(prepared)
-    finally:
-        read.unpersist()
+def report(journal: DataFrame, limits: RangeLimits = RangeLimits(), header: Header = Header()) -> Report:
+    """The whole audit as data: the verdicts and metrics of `unisono.audit.examine`. A frame has no header itself."""
+    with held(journal) as read:
+        prepared = prepare(read, limits)
+        return _in_one_task(prepared.rows, header) if prepared.in_one_task else _report(prepared, limits, header)
 
 
-def _in_one_task(rows: DataFrame) -> Report:
+def _in_one_task(rows: DataFrame, header: Header) -> Report:
     """What the columnar engine says of all rows, in their order."""
     columns = [name for name in COLUMNS if name in rows.columns]
 
     def judge(table: pa.Table) -> pa.Table:
-        log = Log(Header())
-        table = table.sort_by([("_at", "ascending"), ("event", "ascending")]).select(columns).combine_chunks()
-        for batch in table.to_batches():
-            arrays = [
-                batch.column(name).cast(SCHEMA.field(name).type)
-                if name in columns
-                else pa.nulls(batch.num_rows, SCHEMA.field(name).type)
-                for name in COLUMNS
-            ]
-            log.add(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        return pa.table({"report": [msgspec.json.encode(examine_columns(log)).decode()]})
+        return pa.table({"report": [msgspec.json.encode(examine_columns(log_of(table, columns, header))).decode()]})
 
     found = rows.groupBy(F.lit(0).alias("all")).applyInArrow(judge, "report STRING").collect()
     if not found:
-        return examine_columns(Log(Header()))
+        return examine_columns(ColumnarLog(header))
     fields = msgspec.json.decode(found[0].report)  # whole figures stay whole: as a type, metrics are floats
     verdicts = msgspec.convert(fields["verdicts"], list[Verdict])
     return Report(fields["deliveries"], fields["subscribers"], verdicts, fields["metrics"])
 
 
-def _report(prepared: Prepared) -> Report:
-    rows, names = prepared.rows, prepared.judges
-    known = Known.looked_up(rows)
-    placed = with_reference(known.streams).persist()
-    try:
-        per_island = disorder_of(placed).collect()
-    finally:
-        placed.unpersist()
-    found = {name: Verdict(name, holds=True) for name in (*ORDER_JUDGES, *names)}
-    for name in ORDER_JUDGES:
-        mine = [row for row in per_island if row.judge == name]
-        if mine:
-            witness = min((row.witness for row in mine), key=lambda text: (len(text), text))
-            found[name] = Verdict(name, False, sum(row.violations for row in mine), witness)
-    if names:
-        for row in reduce(DataFrame.unionAll, [JUDGES[name](rows, known) for name in names]).collect():
+def _report(prepared: Prepared, limits: RangeLimits, header: Header) -> Report:
+    rows = prepared.rows
+    by_subscriber = [name for name in prepared.judges if PYTHON_JUDGES[name].by_subscriber]
+    found = {name: Verdict(name, holds=True) for name in prepared.judges}
+    sizes = sizes_of(rows, limits)
+    with judge_streams(rows, prepared.count, by_subscriber, sizes, limits, header) as streams:
+        disorder = find_disorder(streams.numbered, prepared.count, limits, bool(sizes.long))
+        of_topics = [name for name in prepared.judges if name not in by_subscriber]
+        every = reduce(DataFrame.unionAll, judge_topics(rows, prepared.count, of_topics, limits), streams.found)
+        shortest = F.min_by("witness", F.struct(F.length("witness"), "witness")).alias("witness")
+        for row in every.groupBy("judge").agg(F.sum("violations").alias("violations"), shortest).collect():
             found[row.judge] = Verdict(row.judge, False, row.violations, row.witness)
-    counted = metrics(rows).collect()[0].asDict()
+    found |= {verdict.judge: verdict for verdict in disorder.verdicts}
+    ordered = [found[name] for name in PYTHON_JUDGES if name in found]
+    return Report(prepared.count, sizes.subscribers, ordered, _figures(prepared, sizes, disorder))
+
+
+def _figures(prepared: Prepared, sizes: Sizes, disorder: Disorder) -> dict[str, float]:
+    """What `unisono.audit.metrics` counts."""
+    counted = metrics(prepared.rows).collect()[0].asDict()
     if prepared.wide and counted.get("timed"):
-        counted |= _wide(rows, counted["timed"])
-    merits: dict[str, float] = {
-        "events": counted["events"],
-        "ordering_degree": 1.0,
-        "inverted_share": _share(sum(r.violations for r in per_island if r.judge == INVERTED), counted["events"]),
+        counted |= _wide(prepared.rows, counted["timed"])
+    figures: dict[str, float] = {
+        "events": disorder.events,
+        "ordering_degree": round(1 - disorder.moved / sizes.streams, 6) if disorder.moved else 1.0,
+        "inverted_share": _share(disorder.inverted, disorder.events),
         "tagged_share": _share(counted["tagged"], counted["deliveries"]),
         "gaps": 0,
     }
-    moved: dict[str, int] = {}
-    for row in per_island:
-        if row.judge == MOVED:
-            moved[row.subscriber] = moved.get(row.subscriber, 0) + row.violations
-    if moved:
-        sizes = {row.subscriber: row["count"] for row in known.streams.groupBy("subscriber").count().collect()}
-        degrees = [1 - moved.get(subscriber, 0) / size**2 for subscriber, size in sizes.items()]
-        merits["ordering_degree"] = round(sum(degrees) / len(degrees), 6)
     if counted.get("timed"):
-        merits["notified_within_1s"] = _share(counted["within_1s"], counted["timed"])
-        merits["latency_p50_us"] = int(counted["latency_p50_us"])
-        merits["latency_p99_us"] = int(counted["latency_p99_us"])
-    ordered = [found[name] for name in PYTHON_JUDGES if name in found]
-    return Report(counted["deliveries"], counted["subscribers"], ordered, merits)
+        figures["notified_within_1s"] = _share(counted["within_1s"], counted["timed"])
+        figures["latency_p50_us"] = int(counted["latency_p50_us"])
+        figures["latency_p99_us"] = int(counted["latency_p99_us"])
+    return figures
 
 
 def _wide(rows: DataFrame, count: int) -> dict[str, int]:
@@ -139,10 +114,10 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
 
 
-def report_file(spark: SparkSession, path: Path) -> Report:
+def report_file(spark: SparkSession, path: Path, limits: RangeLimits = RangeLimits()) -> Report:
     """`report` of a file; what Spark finds wrong with it is a FormatError of one line."""
     try:
-        return report(scan(spark, path))
+        return report(scan(spark, path), limits, check_file(path))
     except FormatError:
         raise
     except PySparkException as error:

@@ -11,10 +11,13 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from unisono.audit import JUDGES as PYTHON_JUDGES
 from unisono.audit.columns import COLUMNS
 from unisono.audit.files import NAMES, NUMBERS, WHOLE_MAX
+from unisono.audit.judges import Judge
 from unisono.errors import MisuseError
 from unisono.model.journal import KINDS
+from unisono.spark.limits import RangeLimits
 from unisono.spark.reading import first_problem, problem_column
 from unisono.spark.streams import JUDGES
 
@@ -24,8 +27,9 @@ FLOATS = ("double", "float")
 NEEDED = ("subscriber", "event", "position")
 ONE_TASK_ROWS_MAX = 20_000_000
 """Rows of a full journal: one task holds them, in about 300 bytes each."""
+ORDER_JUDGES = ("pairwise-order", "local-order", "acyclic")
 FULL_KINDS = ("publish", "outcome", "timestamp", "gap", "stalled", "subscribe", "restart", "void", "kept")
-"""Kinds that change what the judges say of deliveries."""
+"""Kinds that change what the judges say of deliveries; those that a judge needs are such kinds, too."""
 
 
 def check_types(found: Mapping[str, str]) -> None:
@@ -59,12 +63,14 @@ class Prepared:
 
     rows: DataFrame
     judges: tuple[str, ...]
+    count: int = 0
+    """Of the notifications."""
     wide: bool = False
     """Whether moments are so large that doubles do not keep their differences."""
     in_one_task: bool = False
 
 
-def prepare(journal: DataFrame) -> Prepared:
+def prepare(journal: DataFrame, limits: RangeLimits) -> Prepared:
     """Types, refusals and lookups; raises FormatError or MisuseError for what has to be refused."""
     check_types(dict(journal.dtypes))
     shaped = journal.select(*(_shaped(journal, name) for name in COLUMNS if name in journal.columns), *_marks(journal))
@@ -75,11 +81,11 @@ def prepare(journal: DataFrame) -> Prepared:
     problem = first_problem(stats["_problem"])
     if problem is not None:
         raise problem
-    if stats["_full"] or not stats["_told"] or stats["_causes"]:
+    if stats["_full"] or not stats["_told"] or stats["_causes"] or _has_no_plan(stats):
         if stats["_rows"] > ONE_TASK_ROWS_MAX:
             raise MisuseError(
-                f"a full journal (or causes without clocks) of {stats['_rows']} rows: one task judges at most "
-                f"{ONE_TASK_ROWS_MAX}; judge its deliver and tag rows"
+                f"a full journal (or causes without clocks, or a judge of whole logs) of {stats['_rows']} rows: one "
+                f"task judges at most {ONE_TASK_ROWS_MAX}; judge its deliver and tag rows"
             )
         if stats["_full"] and "_at" not in journal.columns:
             raise MisuseError(
@@ -87,13 +93,36 @@ def prepare(journal: DataFrame) -> Prepared:
                 "unisono.spark.audits.load, or give it a column _at, the place of each row"
             )
         return Prepared(shaped, (), in_one_task=True)
+    if stats["_rows"] <= limits.bucket_rows:
+        return Prepared(shaped, (), in_one_task=True)
     held = [name for name in COLUMNS if name in shaped.columns and (name in NEEDED or stats[name])]
     rows = shaped.where("kind IN ('deliver', 'tag')") if "kind" in held else shaped
     rows = rows.select(*held, "_at")
     if stats["_timed"]:
         own = F.coalesce("delivered_us", "at_us") if "delivered_us" in held else F.col("at_us")
         rows = rows.withColumn("delivered_us", own)
-    return Prepared(*_known(rows, stats), wide=bool(stats["_extreme"]))
+    return Prepared(*_known(rows, stats), stats["_told"], wide=bool(stats["_extreme"]))
+
+
+def full_kinds() -> set[str]:
+    """Kinds of records that make a log a full journal."""
+    return {*FULL_KINDS, *(kind for judge in PYTHON_JUDGES.values() for kind in judge.kinds)}
+
+
+def _has_no_plan(stats: Mapping[str, Any]) -> bool:
+    """Whether there are columns for a judge of whole logs that is not among those with a plan of their own."""
+    others = (judge for judge in _others().values() if not judge.by_subscriber)
+    return any(_has_columns(judge, stats) for judge in others)
+
+
+def _others() -> dict[str, Judge]:
+    """The judges that are not known here."""
+    known = (*ORDER_JUDGES, *JUDGES)
+    return {name: judge for name, judge in PYTHON_JUDGES.items() if name not in known and not judge.kinds}
+
+
+def _has_columns(judge: Judge, stats: Mapping[str, Any]) -> bool:
+    return all(stats.get(column) for column in judge.columns)
 
 
 def _marks(journal: DataFrame) -> list[Column]:
@@ -144,7 +173,7 @@ def _look(shaped: DataFrame) -> dict[str, Any]:
         "_problem": problem_column(),
         "_rows": F.count("*"),
         "_told": F.count_if(is_told),
-        "_full": F.count_if(kind.isin(*FULL_KINDS)),
+        "_full": F.count_if(kind.isin(*full_kinds())),
         "_timed": F.count_if(is_timed),
         "_authors": F.count_if(known("publisher", "publisher_seq")),
         "_clocks": F.count_if(known("clock")),
@@ -206,7 +235,8 @@ def _known(rows: DataFrame, stats: dict[str, Any]) -> tuple[DataFrame, tuple[str
         "kept": stats["_numbers"],
         "deadline": stats["_due_at_all"] if stats["_timed"] else stats["_due"],
     }
-    return rows, tuple(name for name in JUDGES if can[name])
+    further = [name for name, judge in _others().items() if judge.by_subscriber and _has_columns(judge, stats)]
+    return rows, (*(name for name in JUDGES if can[name]), *further)
 
 
 def _all_known(columns: Iterable[str]) -> Column:
@@ -221,13 +251,19 @@ def _split(rows: DataFrame, groups: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Which groups of columns the rows of some event do not tell alike: only those need to be looked up."""
     if not groups:
         return []
+    # Maps cannot be compared, hashes can. A group that a row tells by half is not told.
+    hashes = {name: F.when(_all_known(columns), _hash(columns)) for name, columns in groups.items()}
+    told_groups = F.concat_ws("", *(F.when(column.isNull(), "0").otherwise("1") for column in hashes.values()))
+    together = F.xxhash64(told_groups, *hashes.values())
+    differs = rows.groupBy(F.xxhash64("event")).agg((F.min(together) != F.max(together)).alias("differs"))
+    if not differs.agg(F.count_if("differs")).collect()[0][0]:
+        return []
     asked = []
-    for name, columns in groups.items():
-        # Maps cannot be compared, hashes can. A group that a row tells by half is not told.
-        told = F.when(_all_known(columns), _hash(columns))
+    for name, told in hashes.items():
         is_partial = (F.count(told) < F.count("*")) & (F.count(told) > 0)
         asked.append((is_partial | F.coalesce(F.min(told) != F.max(told), F.lit(False))).alias(name))
-    found = rows.groupBy("event").agg(*asked)
+    # By a number: two events that share one by chance are looked up, and found to be told alike.
+    found = rows.groupBy(F.xxhash64("event")).agg(*asked)
     row = found.agg(*(F.count_if(F.col(name)).alias(name) for name in groups)).collect()[0].asDict()
     return [name for name in groups if row[name]]
 

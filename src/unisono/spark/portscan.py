@@ -6,8 +6,8 @@ packets came in the order S, SA, R, or when nothing came for `timeout_us` after 
 ones at `targets_min` targets of `sites_min` sites is blacklisted. Time is that of the packets, in the order of the
 log, so a replay says the same.
 
-`Watch` is the rule, without Spark. `incomplete` finds the handshakes natively, over a stream as over history: only
-they, a small part of the packets, reach Python and the state that `blacklist` keeps about sources. `suspects` says
+`PacketWatch` is the rule, without Spark. `incomplete` finds the handshakes natively, over a stream as over history:
+only they, a small part of the packets, reach Python and the state that `blacklist` keeps by source. `suspects` says
 which sources are worth a look in any range of history.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -37,7 +38,7 @@ class Rule(Struct, frozen=True):
     """Evidence older than this is forgotten. Price: state per source that ever left a handshake open."""
 
 
-class Packet(Struct, frozen=True):
+class ObservedPacket(Struct, frozen=True):
     """What a site tells of one packet."""
 
     t: int
@@ -51,28 +52,44 @@ class Packet(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Evidence:
-    """Who left handshakes incomplete, and where. Plain data."""
+    """Who left handshakes incomplete, and where. Plain data; sources without evidence for a window are forgotten."""
 
     rule: Rule
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Source -> target of an incomplete handshake -> when."""
+    """Source -> target of an incomplete handshake -> when; who left one last stands last."""
     told: dict[str, int] = field(default_factory=dict)
+    """Who was found out, and when; for as long as there is evidence."""
 
     def count(self, source: str, target: str, now: int) -> bool:
         """Whether the source is found out by this one."""
-        own = self.targets.setdefault(source, {})
-        own[target] = now
+        own = self.targets.pop(source, {})
         for old in [t for t, since in own.items() if now - since > self.rule.window_us]:
             del own[old]
+        if not own:
+            self.told.pop(source, None)
+        own[target] = now
+        self.targets[source] = own
+        self._forget(now)
         sites = {t.partition("|")[0] for t in own}
         if source in self.told or len(own) < self.rule.targets_min or len(sites) < self.rule.sites_min:
             return False
         self.told[source] = now
         return True
 
+    def newest(self) -> int:
+        """Of all evidence."""
+        return max((moment for own in self.targets.values() for moment in own.values()), default=0)
+
+    def _forget(self, now: int) -> None:
+        """Those that stand first, with a margin for packets that are not quite in the order of their clocks."""
+        oldest = now - self.rule.window_us - self.rule.lateness_us
+        while (first := next(iter(self.targets))) and max(self.targets[first].values()) < oldest:
+            del self.targets[first]
+            self.told.pop(first, None)
+
 
 @dataclass(slots=True)
-class Watch:
+class PacketWatch:
     """The rule applied to packets in the order of the log."""
 
     rule: Rule
@@ -83,7 +100,7 @@ class Watch:
     def __post_init__(self) -> None:
         self.evidence = Evidence(self.rule)
 
-    def see(self, packet: Packet) -> list[str]:
+    def see(self, packet: ObservedPacket) -> list[str]:
         """The sources that are found out by this packet."""
         found = self._expire(packet.t)
         key = f"{packet.site}|{packet.src}|{packet.dst}|{packet.port}|{packet.flow}"
@@ -118,24 +135,38 @@ class Watch:
 
 
 class ScanWatch(StatefulProcessor):
-    """`Evidence` as a state operator, in one value: each (key, batch) costs a visit, and candidates are few."""
+    """`Evidence` of one source as a state operator. A timer ends it when the last of it is older than the window."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
         self._state = handle.getValueState("evidence", "state STRING")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Row]:
         kept = self._state.get()
-        evidence = Evidence(self._rule, *json.loads(kept[0])) if kept is not None else Evidence(self._rule)
-        found: dict[int, list[str]] = {}
+        evidence = self._evidence(kept)
         for end_us, source, target in sorted((row.end_us, row.src, row.target) for row in rows):
             if evidence.count(source, target, end_us):
-                found.setdefault(end_us, []).append(source)
+                yield Row(seq=end_us, src=source)
         self._state.update((json.dumps([evidence.targets, evidence.told]),))
-        for end_us, sources in found.items():
-            yield Row(seq=end_us, payload=json.dumps({"blacklist": sources, "t": end_us - self._rule.timeout_us}))
+        if kept is None:
+            self._handle.registerTimer(self._expiry_ms(evidence))
+
+    def handleExpiredTimer(self, key: Any, timerValues: TimerValues, expiredTimerInfo: Any) -> Iterator[Row]:
+        expiry_ms = self._expiry_ms(self._evidence(self._state.get()))
+        if expiry_ms > expiredTimerInfo.getExpiryTimeInMs():  # there is newer evidence
+            self._handle.registerTimer(expiry_ms)
+        else:
+            self._state.clear()
+        return iter(())
+
+    def _evidence(self, kept: Any) -> Evidence:
+        return Evidence(self._rule) if kept is None else Evidence(self._rule, *json.loads(kept[0]))
+
+    def _expiry_ms(self, evidence: Evidence) -> int:
+        return (evidence.newest() + self._rule.window_us) // 1000 + 1
 
     def close(self) -> None:
         """Nothing is held."""
@@ -148,11 +179,12 @@ def packets(events: DataFrame) -> DataFrame:
 
 
 def incomplete(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
-    """`end_us, src, site, target` of every incomplete handshake, natively; it ends `timeout_us` behind its last packet.
+    """`ended, end_us, src, site, target` of every incomplete handshake, natively. It ends `timeout_us` after its last
+    packet.
 
-    A handshake is a session of packets. Its flags in the order of the log run through the states of `Watch`: the order
-    that the transport kept, not that of the clocks of sites, decides what it was. A stream tells it when no packet that
-    could still belong to it is waited for.
+    A handshake is a session of packets. Its flags in the order of the log run through the states of `PacketWatch`: the
+    order that the transport kept, not that of the clocks of sites, decides what it was. A stream tells it when no
+    packet that could still belong to it is waited for.
     """
     seen = packets(events).withColumn("at", F.timestamp_micros("t"))
     session = F.session_window("at", f"{rule.timeout_us} microseconds")
@@ -164,6 +196,7 @@ def incomplete(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
         .agg(last.alias("state"))
         .where("state IN ('SA', 'SA R')")
         .select(
+            F.window_time("session").alias("ended"),
             F.unix_micros("session.end").alias("end_us"),
             *("src", "site"),
             F.concat_ws("|", "site", "dst", "port").alias("target"),
@@ -187,14 +220,25 @@ def blacklist(events: DataFrame, rule: Rule = Rule()) -> DataFrame:
     """A stream `seq, payload` for the sink: an event for every moment at which somebody is found out.
 
     `seq` is that moment in the time of the packets. What a stream tells later is later, so it ascends, and a replay
-    from the beginning says the same again.
+    from the beginning says the same again. State is kept by source, and for as long as there is evidence.
     """
-    return (
+    found = (
         incomplete(events, rule)
-        .withColumn("all", F.lit(0))
-        .groupBy("all")
-        .transformWithState(ScanWatch(rule), "seq BIGINT, payload STRING", outputMode="Append", timeMode="None")
+        .groupBy("src")
+        .transformWithState(ScanWatch(rule), "seq BIGINT, src STRING", outputMode="Append", timeMode="EventTime")
     )
+
+    def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Handshakes that end at one moment are told in one batch, whoever's they are."""
+        sources: dict[int, list[str]] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                sources.setdefault(row["seq"], []).append(row["src"])
+        said = [json.dumps({"blacklist": sorted(sources[seq]), "t": seq - rule.timeout_us}) for seq in sorted(sources)]
+        if sources:
+            yield pa.record_batch({"seq": pa.array(sorted(sources), pa.int64()), "payload": pa.array(said)})
+
+    return found.repartition(1).mapInArrow(together, "seq BIGINT, payload STRING")
 
 
 def suspects(events: DataFrame, rule: Rule = Rule()) -> DataFrame:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from unisono.audit.columnar.reading import batches_of, batches_of_lines
 from unisono.audit.columns import BROKEN, COLUMNS, SCHEMA, scan_batches
 from unisono.audit.files import read_header, typed
-from unisono.audit.parts import Part, open_part, parts_of
+from unisono.audit.parts import JournalPart, open_part, parts_of
 from unisono.errors import FormatError
 from unisono.model.journal import Header
 
@@ -33,7 +33,7 @@ _FILE_ROWS = 1 << 44
 _SQL = {"kind": "STRING", "clock": "MAP<STRING, BIGINT>", "depends_on": "ARRAY<STRING>"}
 
 
-class Piece(NamedTuple):
+class ReadingTask(NamedTuple):
     """What one task reads: a whole `file`, the row `groups` from `first` up to `last` of Parquet, or the lines that
     begin in these `bytes`. `row` rows of the file come before row groups.
     """
@@ -50,7 +50,13 @@ class Piece(NamedTuple):
 
 def check_file(path: Path) -> Header:
     """The header of a journal; raises FormatError, before any JVM starts, if its first rows cannot be read."""
-    first, *_ = parts_of(path)
+    parts = parts_of(path)
+    for part in parts:
+        try:
+            str(part.path).encode()
+        except UnicodeEncodeError:
+            raise FormatError(str(part.path), "Spark cannot be told a name that is not UTF-8: rename it") from None
+    first = parts[0]
     header, batches = batches_of(first, alone=first.path == path)
     next(batches, None)
     return header
@@ -94,8 +100,8 @@ def _sql(field: Any) -> str:
     return _SQL.get(field.name) or ("BIGINT" if field.type == pa.int64() else "STRING")
 
 
-def _cut(file: int, part: Part, path: Path) -> Iterator[Piece]:
-    whole = Piece(file, str(part.path), msgspec.json.encode(part.given).decode(), part.path == path)
+def _cut(file: int, part: JournalPart, path: Path) -> Iterator[ReadingTask]:
+    whole = ReadingTask(file, str(part.path), msgspec.json.encode(part.given).decode(), part.path == path)
     groups: list[int] = []
     size = 0
     try:
@@ -133,10 +139,10 @@ def _groups(file: Any) -> list[int]:
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for row in batch.to_pylist():
-            yield from _rows(Piece(**row))
+            yield from _rows(ReadingTask(**row))
 
 
-def _rows(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _rows(piece: ReadingTask) -> Iterator[pa.RecordBatch]:
     # A row has a byte at least, so counting on from a piece's first byte keeps the order of pieces.
     at = piece.file * _FILE_ROWS + (piece.first if piece.unit == "bytes" else piece.row)
     try:
@@ -153,8 +159,8 @@ def _with(batch: pa.RecordBatch, places: pa.Array, problems: pa.Array) -> pa.Rec
     return pa.RecordBatch.from_arrays([*batch.columns, places, problems], names=[*COLUMNS, "_at", "_problem"])
 
 
-def _batches(piece: Piece) -> Iterator[pa.RecordBatch]:
-    part = Part(Path(piece.path), msgspec.json.decode(piece.given))
+def _batches(piece: ReadingTask) -> Iterator[pa.RecordBatch]:
+    part = JournalPart(Path(piece.path), msgspec.json.decode(piece.given))
     if piece.unit == "file":
         return batches_of(part, piece.alone)[1]
     given = typed(part)
@@ -164,7 +170,7 @@ def _batches(piece: Piece) -> Iterator[pa.RecordBatch]:
     return scan_batches(file, piece.path, given, range(piece.first, piece.last), piece.row)[1]
 
 
-def _lines(file: IO[bytes], piece: Piece, given: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+def _lines(file: IO[bytes], piece: ReadingTask, given: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """The lines that begin in the piece. Which lines they are is counted only if one has to be named."""
     with file:
         if piece.first:

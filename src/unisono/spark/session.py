@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-from unisono.errors import MisuseError
+from unisono.audit.memory import memory_bytes
+from unisono.errors import MisuseError, TransportError
 
 PR_SET_CHILD_SUBREAPER = 36
 # Measured in the data-pipeline spec: C1 and the serial collector save 45 % of the CPU of short jobs.
@@ -19,6 +21,19 @@ SHORT_JOB_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Spark turns Arrow batches into rows field by field. Without a check of bounds and of nulls at each, which Arrow makes
 # a second time, the JVM's share of reading an archive falls by a seventh.
 LONG_JOB_FLAGS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
+LONG_JOB_PARTITIONS = 4
+"""Of a shuffle, per core: a sort of a part fits in memory where one of everything would go over the disk."""
+REACH_S = 10.0
+"""To connect to a master or a Connect server."""
+_PORTS = {"spark://": 7077, "sc://": 15002}
+MEMORY_VARIABLE = "SPARK_DRIVER_MEMORY"
+"""What Spark itself takes from the environment."""
+
+
+def long_job_memory_mb() -> int:
+    """A quarter of the memory that is free, for the JVM; its Python workers and the disk cache need the rest."""
+    return int(min(max(memory_bytes() // 4, 1 << 30), 32 << 30)) >> 20
 
 
 def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession:
@@ -29,7 +44,8 @@ def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = SHORT_JOB_FLAGS if short else LONG_JOB_FLAGS
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f'--driver-java-options "{flags}" pyspark-shell'
+    memory = "" if short or MEMORY_VARIABLE in os.environ else f"--driver-memory {long_job_memory_mb()}m "
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f'{memory}--driver-java-options "{flags}" pyspark-shell'
     return (
         SparkSession.builder.master(f"local[{cores}]")
         .appName(name)
@@ -39,7 +55,7 @@ def local_session(name: str, cores: int = 2, short: bool = True) -> SparkSession
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.shuffle.partitions", str(cores if short else cores * LONG_JOB_PARTITIONS))
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
         .config(
             "spark.sql.streaming.stateStore.providerClass",
@@ -105,9 +121,26 @@ def session_on(where: str, name: str) -> SparkSession:
     """`session_on("spark", "audit")`: here; `spark://host:port`: a standalone cluster; `sc://host:port`: Connect."""
     if where == "spark":
         return local_session(name, short=False)
+    if not where.startswith(tuple(_PORTS)):
+        raise MisuseError(f"cannot run on {where!r}: local, spark, spark://host:port or sc://host:port")
+    _reach(where)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if where.startswith("sc://"):
         return SparkSession.builder.remote(where).appName(name).getOrCreate()
-    if where.startswith("spark://"):
-        return SparkSession.builder.master(where).appName(name).config("spark.log.level", "ERROR").getOrCreate()
-    raise MisuseError(f"cannot run on {where!r}: local, spark, spark://host:port or sc://host:port")
+    return SparkSession.builder.master(where).appName(name).config("spark.log.level", "ERROR").getOrCreate()
+
+
+def _reach(where: str) -> None:
+    """Somebody answers there. Spark itself asks for ten minutes, or ends in a trace of its JVM."""
+    scheme, _, rest = where.partition("://")
+    problem: Exception | None = None
+    for address in rest.partition("/")[0].split(","):  # a master may have others in reserve
+        host, _, port = address.partition(":")
+        try:
+            socket.create_connection((host, int(port or _PORTS[f"{scheme}://"])), REACH_S).close()
+        except (OSError, ValueError) as error:
+            problem = error
+        else:
+            return
+    what = "master" if scheme == "spark" else "Connect server"
+    raise TransportError(f"{where}: {problem}; is the {what} running, and is this its address?")

@@ -1,6 +1,6 @@
 """`df.writeStream.format("unisono")`: every row becomes one event, once, for ever.
 
-The sink is a named publisher (`unisono.runtime.named`): its name is the option `publisher`, the number of a row is
+The sink is a named publisher (`client.publishing.named`): its name is the option `publisher`, the number of a row is
 the row's `seq`. The home of the topic knows durably how far the name has come, so a batch that Spark plays again is
 published only as far as it was not, however long ago that was.
 
@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from unisono.errors import MisuseError
-from unisono.runtime.named import Row, named_publisher
+from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
 
 logger = logging.getLogger(__name__)
 KNOWN = ("url", "publisher", "topic", "timeoutseconds", "path", "checkpointlocation")
@@ -71,13 +71,13 @@ class SinkOptions:
 
 
 @dataclass
-class Part(WriterCommitMessage):
+class PartitionRows(WriterCommitMessage):
     """The rows of one partition, as an Arrow stream; empty without rows."""
 
     data: bytes
 
 
-def collect(batches: Iterator[pa.RecordBatch]) -> Part:
+def collect(batches: Iterator[pa.RecordBatch]) -> PartitionRows:
     """The task's side: keeps the rows for the driver."""
     sink = pa.BufferOutputStream()
     writer = None
@@ -86,14 +86,14 @@ def collect(batches: Iterator[pa.RecordBatch]) -> Part:
             writer = pa.ipc.new_stream(sink, batch.schema)
         writer.write_batch(batch)
     if writer is None:
-        return Part(b"")
+        return PartitionRows(b"")
     writer.close()
-    return Part(sink.getvalue().to_pybytes())
+    return PartitionRows(sink.getvalue().to_pybytes())
 
 
-def rows_of(parts: Sequence[Part | None], topic: str | None) -> list[Row]:
+def rows_of(parts: Sequence[PartitionRows | None], topic: str | None) -> list[NamedEvent]:
     """The rows of all parts in the order of `seq`; raises MisuseError where that is no order."""
-    rows: list[Row] = []
+    rows: list[NamedEvent] = []
     for part in parts:
         if part is None or not part.data:
             continue
@@ -107,7 +107,7 @@ def rows_of(parts: Sequence[Part | None], topic: str | None) -> list[Row]:
                     f"a row with seq {seq}, topic {name}: seq, topic and payload must be there, seq from 1"
                 )
             headers = dict(columns["headers"][i] or ()) if "headers" in columns else {}
-            rows.append(Row(name, seq, payload.encode() if isinstance(payload, str) else payload, headers))
+            rows.append(NamedEvent(name, seq, payload.encode() if isinstance(payload, str) else payload, headers))
     rows.sort(key=lambda row: row.request)
     last: dict[str, int] = {}
     for row in rows:
@@ -119,7 +119,7 @@ def rows_of(parts: Sequence[Part | None], topic: str | None) -> list[Row]:
     return rows
 
 
-def publish(options: SinkOptions, rows: list[Row]) -> int:
+def publish(options: SinkOptions, rows: list[NamedEvent]) -> int:
     """The driver's side: returns how many rows were new."""
 
     async def run() -> int:
@@ -132,7 +132,7 @@ def publish(options: SinkOptions, rows: list[Row]) -> int:
     return new
 
 
-def repetition(publisher: str, rows: list[Row], new: int) -> str:
+def repetition(publisher: str, rows: list[NamedEvent], new: int) -> str:
     """What is said when rows were not published because their `seq` was not new: once after a crash, or a mistake."""
     topics = ", ".join(dict.fromkeys(row.topic for row in rows))
     return (
@@ -142,7 +142,7 @@ def repetition(publisher: str, rows: list[Row], new: int) -> str:
     )
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class SinkStreamWriter(DataSourceStreamArrowWriter):
     """The streaming side. Spark makes a new one for every call: it keeps nothing."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -152,13 +152,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return collect(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        publish(self._options, rows_of([m for m in messages if isinstance(m, Part)], self._options.topic))
+        publish(self._options, rows_of([m for m in messages if isinstance(m, PartitionRows)], self._options.topic))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing was said."""
 
 
-class BatchWriter(DataSourceArrowWriter):
+class SinkBatchWriter(DataSourceArrowWriter):
     """`df.write.format("unisono").mode("append").save()`, with the same promise."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -168,7 +168,7 @@ class BatchWriter(DataSourceArrowWriter):
         return collect(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        publish(self._options, rows_of([m for m in messages if isinstance(m, Part)], self._options.topic))
+        publish(self._options, rows_of([m for m in messages if isinstance(m, PartitionRows)], self._options.topic))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing was said."""

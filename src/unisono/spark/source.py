@@ -8,7 +8,8 @@ within a partition of a batch, a shuffle does not.
 
 Options (Spark hands all of them over as text): `path` (a directory, a URL of a file system that Arrow reads, or
 `nats://host:port/STREAM` for an archive in a JetStream stream) or `url` and `stream` for the latter; `topics`
-(comma-separated; filters where the rows are read); `startingSeq` (`earliest`, `latest` or a sequence to start at);
+(comma-separated; filters where the rows are read); `startingSeq` (`earliest`, `latest` or a sequence to start at), or
+`startingTimestamp` (at the first row that the archive had then or later: ISO 8601, or microseconds);
 `endingSeq` (the last row of a batch read); `maxRowsPerTrigger`; `minPartitions` (a read has at least one partition per
 32 MB of segments); `failOnDataLoss` (default true; false goes on with what is there, and warns with the count);
 `gaps` (what becomes of the notices that numbers are missing: `omit`, the default, gives events only; `rows` gives the
@@ -23,7 +24,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -46,11 +47,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from unisono.archive.headers import GAP
-from unisono.archive.manifest import Mark
+from unisono.archive.manifest import ArchiveMark
 from unisono.archive.reader import Archive
 from unisono.archive.schema import SCHEMA
 from unisono.errors import DataLossError, MisuseError
-from unisono.spark.sink import BatchWriter, SinkOptions, StreamWriter
+from unisono.spark.options import SourceOptions
+from unisono.spark.sink import SinkBatchWriter, SinkOptions, SinkStreamWriter
 
 logger = logging.getLogger(__name__)
 
@@ -59,67 +61,18 @@ PARTITION_BYTES = 32 << 20
 """Of segments per partition of a read: below it one task is quicker than two."""
 ROWS: StructType = from_arrow_schema(SCHEMA)
 BATCH_ROWS = 50_000
-KNOWN = (
-    *("path", "url", "stream", "topics", "startingSeq", "endingSeq"),
-    *("maxRowsPerTrigger", "minPartitions", "failOnDataLoss", "gaps"),
-)
 PASSWORD_VARIABLE = "UNISONO_NATS_PASSWORD"
 """Of the user that a `nats://user@host` names: options end up in plans and logs, the environment does not."""
 
 
-class Options:
-    """The user's options, checked once, with errors that name them."""
-
-    def __init__(self, raw: Any) -> None:
-        for name in raw:
-            if name.lower() not in {known.lower() for known in KNOWN}:
-                raise MisuseError(f"unknown option {name!r}; there are {', '.join(KNOWN)}")
-        if "path" in raw and ("url" in raw or "stream" in raw):
-            raise MisuseError("path, or url and stream: an archive has one place")
-        if "path" not in raw and not ("url" in raw and "stream" in raw):
-            raise MisuseError(
-                "the unisono source needs a path: .load(directory) or .option('path', directory); or, for an archive "
-                "in a stream, the options url (nats://host:port) and stream"
-            )
-        self.path: str = raw["path"] if "path" in raw else f"{raw['url'].rstrip('/')}/{raw['stream']}"
-        topics = raw.get("topics")
-        self.topics = tuple(name.strip() for name in topics.split(",")) if topics else None
-        self.start: str = raw.get("startingSeq", "earliest")
-        self.end = self._count(raw, "endingSeq")
-        self.rows_max = self._count(raw, "maxRowsPerTrigger")
-        self.partitions_min = self._count(raw, "minPartitions") or 1
-        self.fail_on_loss = self._flag(raw, "failOnDataLoss")
-        self.gaps: str = raw.get("gaps", "omit")
-        if self.gaps not in ("omit", "rows", "fail"):
-            raise MisuseError(f"gaps is omit, rows or fail, not {self.gaps!r}")
-        if self.start not in ("earliest", "latest") and not self.start.isdigit():
-            raise MisuseError(f"startingSeq is earliest, latest or a sequence, not {self.start!r}")
-
-    @staticmethod
-    def _count(raw: Any, name: str) -> int | None:
-        text = raw.get(name)
-        if text is None:
-            return None
-        if not text.isdigit() or int(text) == 0:
-            raise MisuseError(f"{name} is a positive number, not {text!r}")
-        return int(text)
-
-    @staticmethod
-    def _flag(raw: Any, name: str) -> bool:
-        text = raw.get(name, "true").lower()
-        if text not in ("true", "false"):
-            raise MisuseError(f"{name} is true or false, not {text!r}")
-        return bool(text == "true")
-
-
-class Rows(Protocol):
+class ArchiveRows(Protocol):
     """An archive, wherever it is kept."""
 
     def bounds(self) -> tuple[int, int]: ...
 
-    def mark(self, seq: int) -> Mark: ...
+    def mark(self, seq: int) -> ArchiveMark: ...
 
-    def loss(self, mark: Mark) -> str | None: ...
+    def loss(self, mark: ArchiveMark) -> str | None: ...
 
     def weights(self, after: int, upto: int) -> list[tuple[int, int]]: ...
 
@@ -127,12 +80,12 @@ class Rows(Protocol):
 
 
 @contextmanager
-def archive_at(location: str) -> Iterator[Rows]:
+def archive_at(location: str) -> Iterator[ArchiveRows]:
     """The archive in a directory or in a stream, for as long as it is looked at: a reader keeps no connection."""
     if not location.startswith(("nats://", "tls://")):
         yield Archive(location)
         return
-    from unisono.runtime.streamed import open_stream  # a client of NATS, which files do not need
+    from unisono.runtime.archiving.streamed import open_stream  # a client of NATS, which files do not need
 
     with open_stream(with_password(location, os.environ.get(PASSWORD_VARIABLE, ""))) as archive:
         yield archive
@@ -151,14 +104,29 @@ def bounds_of(location: str) -> tuple[int, int]:
         return archive.bounds()
 
 
+def first_since(archive: ArchiveRows, moment_us: int) -> int:
+    """The first row delivered at the moment or later, the next one to come if there is none. Rows are looked at one by
+    one, halving what is left: an archive's own moments ascend."""
+    low, high = archive.bounds()
+    high += 1
+    while low < high:
+        middle = (low + high) // 2
+        found = [batch.column("delivered_us").to_pylist() for batch in archive.read(middle - 1, middle)]
+        if any(moment < moment_us for moments in found for moment in moments):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 class Range(InputPartition):
     """Rows `after` < seq <= `upto` of the archive that `mark` was taken of."""
 
-    def __init__(self, after: int, upto: int, mark: Mark | None = None) -> None:
+    def __init__(self, after: int, upto: int, mark: ArchiveMark | None = None) -> None:
         super().__init__((after, upto))
         self.after = after
         self.upto = upto
-        self.mark = mark or Mark(upto)
+        self.mark = mark or ArchiveMark(upto)
 
 
 def split(after: int, upto: int, parts: int) -> list[Range]:
@@ -169,7 +137,7 @@ def split(after: int, upto: int, parts: int) -> list[Range]:
     return [Range(low, high) for low, high in pairwise(cuts)]
 
 
-def planned(archive: Rows, after: int, upto: int, partitions_min: int) -> list[Range]:
+def planned(archive: ArchiveRows, after: int, upto: int, partitions_min: int) -> list[Range]:
     """A range cut for reading."""
     ends = cut(archive.weights(after, upto), after, upto, partitions_min)
     mark = archive.mark(upto)
@@ -186,7 +154,7 @@ def cut(weights: list[tuple[int, int]], after: int, upto: int, partitions_min: i
     return [ends[len(ends) * i // parts - 1] for i in range(1, parts + 1)]
 
 
-def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def rows_of(options: SourceOptions, part: Range, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in pieces, in the exact schema Spark asks for."""
     with archive_at(options.path) as archive:
         for batch in whole_rows(archive, options, part):
@@ -203,7 +171,7 @@ def rows_of(options: Options, part: Range, target: pa.Schema) -> Iterator[pa.Rec
                 yield shaped.slice(start, BATCH_ROWS)
 
 
-def whole_rows(archive: Rows, options: Options, part: Range) -> Iterator[pa.RecordBatch]:
+def whole_rows(archive: ArchiveRows, options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
     """The rows of a range as they were planned; what is gone since is an error, or left out and counted."""
     reason = archive.loss(part.mark)
     if reason is not None:
@@ -221,7 +189,7 @@ def whole_rows(archive: Rows, options: Options, part: Range) -> Iterator[pa.Reco
             after = max(after, min(archive.bounds()[0] - 1, part.upto))
 
 
-def report_loss(options: Options, reason: str) -> None:
+def report_loss(options: SourceOptions, reason: str) -> None:
     """Rows that were to be read are not there."""
     if options.fail_on_loss:
         raise DataLossError(f"{options.path}: {reason}; set failOnDataLoss to false to go on without them")
@@ -258,7 +226,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The streaming side. It frees nothing on commit: the archive's retention is nobody's offset."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.end is not None:
             raise MisuseError("a stream has no end: endingSeq is for batch reads, maxRowsPerTrigger bounds a trigger")
         self._options = options
@@ -269,6 +237,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with archive_at(self._options.path) as archive:
             first, last = archive.bounds()
             match self._options.start:
+                case _ if self._options.since_us is not None:
+                    seq = first_since(archive, self._options.since_us) - 1
                 case "earliest":
                     seq = first - 1
                 case "latest":
@@ -276,7 +246,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 case text:
                     seq = int(text) - 1
             # A row that is still to come belongs to nobody yet.
-            return offset_of(archive.mark(seq) if seq <= last else Mark(seq))
+            return offset_of(archive.mark(seq) if seq <= last else ArchiveMark(seq))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
@@ -312,7 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 after = min(first - 1, upto.seq)
             return planned(archive, after, upto.seq, self._options.partitions_min) if after < upto.seq else []
 
-    def _resumed(self, archive: Rows, mark: Mark) -> int:
+    def _resumed(self, archive: ArchiveRows, mark: ArchiveMark) -> int:
         """The row to go on after. What another archive holds has not been read, so it is read from its beginning."""
         reason = archive.loss(mark)
         if reason is None:
@@ -332,17 +302,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held."""
 
 
-def offset_of(mark: Mark) -> dict[str, int | str]:
+def offset_of(mark: ArchiveMark) -> dict[str, int | str]:
     return {"v": OFFSET_VERSION, "seq": mark.seq, "archive": mark.archive, "term": mark.term}
 
 
-def mark_of(offset: dict[str, int | str]) -> Mark:
+def mark_of(offset: dict[str, int | str]) -> ArchiveMark:
     """Offsets of version 1 named no archive: they fit any."""
     match offset:
         case {"v": 1, "seq": int(seq)}:
-            return Mark(seq)
+            return ArchiveMark(seq)
         case {"v": 2, "seq": int(seq), "archive": str(archive), "term": str(term)}:
-            return Mark(seq, archive, term)
+            return ArchiveMark(seq, archive, term)
         case _:
             raise MisuseError(f"offset {offset} has an unknown version; this is version {OFFSET_VERSION}")
 
@@ -354,14 +324,16 @@ def _retained(first: int, last: int) -> str:
 class BatchReader(DataSourceReader):
     """The batch side: everything sealed now, or the range that options name."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._target_schema = arrow_schema(schema)
         if options.start == "latest":
             raise MisuseError("a batch reads what is there: startingSeq is earliest or a sequence, not latest")
         with archive_at(options.path) as archive:
             first, last = archive.bounds()
-            if options.start.isdigit():
+            if options.since_us is not None:
+                first = first_since(archive, options.since_us)
+            elif options.start.isdigit():
                 wanted = int(options.start)
                 if wanted < first:
                     report_loss(options, _retained(wanted, first - 1))
@@ -393,15 +365,15 @@ class UnisonoDataSource(DataSource):
         return ROWS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(Options(self.options), schema)
+        return BatchReader(SourceOptions(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(Options(self.options), schema)
+        return StreamReader(SourceOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter(SinkOptions(self.options, schema))
+        return SinkStreamWriter(SinkOptions(self.options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
             raise MisuseError("what was published stays published: use mode append")
-        return BatchWriter(SinkOptions(self.options, schema))
+        return SinkBatchWriter(SinkOptions(self.options, schema))

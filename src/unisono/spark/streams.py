@@ -74,12 +74,6 @@ class Known(NamedTuple):
         """Where every row notified somebody: without a look at the columns either, as declarative pipelines demand."""
         return cls(_firsts(rows.withColumn("_at", F.lit(0))), _repeats(rows))
 
-    @classmethod
-    def looked_up(cls, journal: DataFrame) -> "Known":
-        """Counts first: where nothing repeats, the streams need no sort to be told from the journal."""
-        found = repeats(journal).localCheckpoint()
-        return cls(with_place(untagged(journal)) if found.isEmpty() else deliveries(journal), found)
-
 
 def fifo(journal: DataFrame, known: Known | None = None) -> DataFrame:
     """Notifications that came after a later event of the same publisher."""
@@ -264,7 +258,7 @@ JUDGES: Mapping[str, Callable[[DataFrame, Known | None], DataFrame]] = {
 
 
 def metrics(journal: DataFrame) -> DataFrame:
-    """One row: notifications, subscribers, tagged ones, and latencies where there are times (nearest rank)."""
+    """One row: notifications, tagged ones, and latencies where there are times (nearest rank)."""
     told = notifications(journal)
     is_tag = F.col("kind") == "tag" if "kind" in journal.columns else F.lit(False)
     wanted = [
@@ -279,10 +273,7 @@ def metrics(journal: DataFrame) -> DataFrame:
             F.percentile_approx(latency, 0.5, 100_000).alias("latency_p50_us"),
             F.percentile_approx(latency, 0.99, 100_000).alias("latency_p99_us"),
         ]
-    # Each distinct count by itself: together Spark would multiply the rows, or carry the percentiles per event.
-    subscribers = told.agg(F.count_distinct("subscriber").alias("subscribers"))
-    events = untagged(journal).agg(F.count_distinct("event").alias("events"))
-    return told.agg(*wanted).crossJoin(subscribers).crossJoin(events)
+    return told.agg(*wanted)
 
 
 def wide_latencies(journal: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
 """Indexed hold-back: queues of numbered items whose heads wait for other queues to reach a number.
 
-Only the item behind the last processed one can be ready, so a queue is examined when its head may have changed, or
+Only the item after the last processed one can be ready, so a queue is examined when its head may have changed, or
 when the one thing its head was found to wait for has happened. A blocked head is filed under one unmet condition;
 when that is met the next unmet one is looked for. Nothing is ever rescanned.
 """
@@ -53,6 +53,14 @@ class HoldBack:
             return
         self._filed[topic] = (awaited, number)
         heappush(self._asleep.setdefault(awaited, []), (number, topic))
+
+    def awaited(self, topic: Topic) -> Topic:
+        """The queue that this one waits for in the end, through others; itself if it waits for none."""
+        for _ in self._filed:
+            if topic not in self._filed:
+                break
+            topic = self._filed[topic][0]
+        return topic
 
     def advance(self, topic: Topic, number: int) -> None:
         """The item `number` has been processed."""

@@ -1,7 +1,7 @@
 """Records in an append-only file: length, checksum, body. Pure functions over bytes; files are somebody else's.
 
 A commit is one record, however much it holds. So after a crash only the last record can be torn: it is cut off and
-the file goes on. A bad record with anything behind it was damaged at rest, and that is never repaired silently.
+the file goes on. A bad record with anything after it was damaged at rest, and that is never repaired silently.
 """
 
 import struct
@@ -22,7 +22,7 @@ def frame(body: bytes) -> bytes:
 
 
 def scan(data: bytes | memoryview, start: int = 0) -> tuple[list[memoryview], int]:
-    """The bodies of all whole records from `start`, and where they end; what is behind that is a torn tail.
+    """The bodies of all whole records from `start`, and where they end; what comes after that is a torn tail.
 
     Raises FormatError when a record is damaged and it is not the last one.
     """

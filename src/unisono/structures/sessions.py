@@ -42,7 +42,7 @@ from unisono.model.time import MILLISECOND, Micros
 M = TypeVar("M")
 
 
-class Frame(Struct, Generic[M], frozen=True, tag=True, omit_defaults=True):
+class Frame(Struct, Generic[M], frozen=True, tag="Frame", omit_defaults=True):
     """The `number`-th message from `source` to us, counted from 1 over the whole life of the link, which begins anew
     in a higher `epoch` when one of its ends is reborn.
 
@@ -55,8 +55,8 @@ class Frame(Struct, Generic[M], frozen=True, tag=True, omit_defaults=True):
     epoch: Number = 0
 
 
-class Handled(Struct, frozen=True, tag=True, omit_defaults=True):
-    """`source` has durably handled our frames up to `upto`; with `resend` it asks for those behind.
+class Handled(Struct, frozen=True, tag="Handled", omit_defaults=True):
+    """`source` has durably handled our frames up to `upto`; with `resend` it asks for those after.
     It knows from us that we have handled its own up to `acked`."""
 
     source: Address
@@ -66,44 +66,51 @@ class Handled(Struct, frozen=True, tag=True, omit_defaults=True):
     epoch: Number = 0
 
 
-class PeerReborn(Struct, frozen=True, tag=True):
+class PeerReborn(Struct, frozen=True, tag="PeerReborn"):
     """To the machine inside: `peer` has forgotten some of what passed between us, and what was under way is lost."""
 
     peer: Address
 
 
-class Forgotten(Struct, frozen=True, tag=True):
+class Reborn(Struct, frozen=True, tag="Reborn"):
+    """From the driver: a person has accepted that what was told after some moment is forgotten. The incarnation is
+    higher than every one before, also than those that are forgotten."""
+
+    incarnation: int
+
+
+class Forgotten(Struct, frozen=True, tag="Forgotten"):
     """To the driver: a peer knows of us what we do not know: our log is older than what we told it."""
 
     peer: Address
     what: str
 
 
-class BroadcastsDone(Struct, frozen=True, tag=True):
+class BroadcastsDone(Struct, frozen=True, tag="BroadcastsDone"):
     """From the driver: the service beneath has confirmed our oldest `count` open broadcasts."""
 
     count: Number
 
 
-class Reconnected(Struct, frozen=True, tag=True):
+class Reconnected(Struct, frozen=True, tag="Reconnected"):
     """From the driver: the connection to `peer` is new, and what was under way on the old one may be lost."""
 
     peer: Address
 
 
-class LinkFull(Struct, frozen=True, tag=True):
+class LinkFull(Struct, frozen=True, tag="LinkFull"):
     """To the machine inside: the outbox towards `peer` is at its bound."""
 
     peer: Address
 
 
-class LinkFree(Struct, frozen=True, tag=True):
+class LinkFree(Struct, frozen=True, tag="LinkFree"):
     """To the machine inside: the outbox towards `peer` has room again."""
 
     peer: Address
 
 
-_OURS = frozenset((Frame, Handled, BroadcastsDone, Fired, Reconnected, Restarted))
+_OURS = frozenset((Frame, Handled, BroadcastsDone, Fired, Reconnected, Reborn, Restarted))
 """What a session looks at; everything else is for the machine inside."""
 
 
@@ -158,9 +165,11 @@ class Sessions:
         broadcasts: Any,
         config: SessionsConfig = SessionsConfig(),
         repeats: Callable[[Any], Hashable | None] = nothing_repeats,
+        unnumbered: tuple[type, ...] = (),
     ) -> None:
         """`messages` and `broadcasts` are the types (unions) snapshots decode the outboxes with. `repeats` tells what
-        makes two messages the same to their sender, who will say them again; None: each counts."""
+        makes two messages the same to their sender, who will say them again; None: each counts. What is `unnumbered`
+        goes to peers as it is, and may be lost."""
         self.inside = inside
         self._me = me
         self._config = config
@@ -169,6 +178,7 @@ class Sessions:
         self._message_type = messages
         self._broadcast_type = broadcasts
         self._repeats = repeats
+        self._unnumbered = unnumbered
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         if type(message) not in _OURS:
@@ -188,6 +198,8 @@ class Sessions:
                 if peer not in self._links:
                     return [Refuse(f"{peer} holds no session with {self._me}")]
                 return [self._stand(peer), *self._resend(peer, now)]
+            case Reborn():
+                return self._begin_epoch(message, now)
             case Restarted():
                 again: list[Effect] = list(self._broadcasts)
                 for peer in self._links:
@@ -227,13 +239,13 @@ class Sessions:
         self._links[peer] = _Link(epoch)
         return self._wrap(self.inside.handle(LinkFree(peer), now), now, persist=True) if was_full else [PERSIST]
 
-    def begin_epoch(self, epoch: int, message: Any, now: Micros) -> list[Effect]:
-        """We are reborn: every link begins anew, then the machine inside is told by `message`.
+    def _begin_epoch(self, message: Reborn, now: Micros) -> list[Effect]:
+        """We are reborn: every link begins anew, then the machine inside is told.
 
         Two ends that are reborn in the same moment must not take the one's epoch for the other's.
         """
         effects: list[Effect] = []
-        own = (epoch << 16) + (crc32(self._me.encode()) & 0xFFFF)
+        own = (message.incarnation << 16) + (crc32(self._me.encode()) & 0xFFFF)
         for peer, link in list(self._links.items()):
             effects += self._begin_anew(peer, max(own, link.epoch + 1), now)
         effects += self._wrap(self.inside.handle(message, now), now, persist=True)
@@ -307,7 +319,11 @@ class Sessions:
         idle: list[Address] = []
         filled: list[Address] = []
         for effect in inner:
-            if isinstance(effect, Send) and (link := self._links.get(effect.to)) is not None:
+            if (
+                isinstance(effect, Send)
+                and (link := self._links.get(effect.to)) is not None
+                and type(effect.message) not in self._unnumbered
+            ):
                 key = self._repeats(effect.message)
                 if key is not None:
                     if key in link.waiting:

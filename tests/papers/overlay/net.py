@@ -17,20 +17,20 @@ from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.events import flat
 from unisono.protocols.overlay.messages import (
     Active,
     Adv,
-    Cut,
-    Delivery,
     LinkDown,
     LinkUp,
     Missing,
+    OverlayCut,
+    OverlayDelivery,
     Pub,
     Sub,
     Unadv,
     Unsub,
 )
+from unisono.structures.content import flat
 
 
 def span(low: int, high: int | None = None) -> Filter:
@@ -159,13 +159,13 @@ class Net:
 
     def _hear(self, client: str, item: Any) -> None:
         match item:
-            case Delivery(event=event):
+            case OverlayDelivery(event=event):
                 if client in self.heard:
                     self.heard[client].append(event)
             case Active(sub=sub):
                 if sub in self.filters:
                     self.active[sub] = None
-            case Missing() | Cut():
+            case Missing() | OverlayCut():
                 self.notices.setdefault(client, []).append(item)
             case _:
                 pass

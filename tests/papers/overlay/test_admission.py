@@ -11,22 +11,22 @@ from unisono.model.predicate import Box, Filter, Values, parse
 from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.config import BrokerConfig
-from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import (
     Active,
     Adv,
-    Denied,
     LinkDown,
     LinkUp,
-    NotTaken,
     Ok,
-    Open,
+    OverlayDenied,
+    OverlayNotTaken,
+    OverlayOpen,
+    OverlayTaken,
     Pub,
     Sub,
-    Taken,
     Unadv,
     Unsub,
 )
+from unisono.structures.connections import Carried, Connected, Connections
 
 RULES = ("ADMIT",)
 
@@ -62,7 +62,7 @@ def publish(to: Broker, sequence: int, publisher: str = "c.t", **attributes: Any
 )
 def test_filters_not_in_their_one_spelling_are_denied(filter: Filter) -> None:
     effects = broker().handle(Sub(C, "c/1", "c", filter), NOW)
-    assert [type(message) for message in sent(effects)] == [Denied]
+    assert [type(message) for message in sent(effects)] == [OverlayDenied]
     assert isinstance(effects[-1], Refuse)
 
 
@@ -76,16 +76,21 @@ def test_clients_name_things_after_themselves_and_not_too_many() -> None:
         Adv(C, "c/2", "d", everything),
         Adv(C, "c/ad", "c", everything),
     ):
-        assert [type(answer) for answer in sent(made.handle(message, NOW))] == [Denied], message
+        assert [type(answer) for answer in sent(made.handle(message, NOW))] == [OverlayDenied], message
     for number in (3, 4):
         made.handle(Sub(C, f"c/{number}", "c", everything), NOW)
-    assert [type(answer) for answer in sent(made.handle(Sub(C, "c/5", "c", everything), NOW))] == [Denied]
-    assert isinstance(publish(made, 1, "d.t"), NotTaken)
+    assert [type(answer) for answer in sent(made.handle(Sub(C, "c/5", "c", everything), NOW))] == [OverlayDenied]
+    assert isinstance(publish(made, 1, "d.t"), OverlayNotTaken)
 
 
 def test_sequences_count_up() -> None:
     made = broker()
-    assert [type(publish(made, sequence)) for sequence in (2, 2, 1, 3)] == [Taken, NotTaken, NotTaken, Taken]
+    assert [type(publish(made, sequence)) for sequence in (2, 2, 1, 3)] == [
+        OverlayTaken,
+        OverlayNotTaken,
+        OverlayNotTaken,
+        OverlayTaken,
+    ]
 
 
 def test_a_publisher_that_is_gone_leaves_nothing_behind() -> None:
@@ -97,7 +102,7 @@ def test_a_publisher_that_is_gone_leaves_nothing_behind() -> None:
 
 
 def test_what_belongs_to_an_older_connection_is_dropped() -> None:
-    up, peer = Connections(Broker(Address("B")), Address("B")), Address("P")
+    up, peer = Connections(Broker(Address("B")), Address("B"), LinkDown), Address("P")
     up.handle(Connected(1, peer, LinkUp(peer, is_parent=True)), NOW)
     up.handle(Carried(1, peer, LinkDown(peer)), NOW)
     opened = up.handle(Connected(2, peer, LinkUp(peer, is_parent=True)), NOW)
@@ -110,7 +115,7 @@ def test_what_belongs_to_an_older_connection_is_dropped() -> None:
 
 def denied(to: Broker, message: Any) -> str:
     (answer,) = sent(to.handle(message, NOW))
-    assert isinstance(answer, Denied), answer
+    assert isinstance(answer, OverlayDenied), answer
     return answer.code
 
 
@@ -143,28 +148,28 @@ def test_the_filters_of_one_client_may_take_so_many_bytes_until_it_gives_some_up
 def test_what_waits_of_one_publisher_is_bounded_in_bytes() -> None:
     made = Broker(Address("B"), BrokerConfig(buffer_bytes_max=1_000))
     made.handle(LinkUp(Address("P"), True), NOW)
-    made.handle(Open(Address("P")), NOW)
+    made.handle(OverlayOpen(Address("P")), NOW)
     for turn, topic in enumerate("tu", 1):
         made.handle(Adv(C, f"c/{topic}", "c", parse(f"`$topic` = '{topic}'")), NOW)  # not confirmed by P: all waits
         answers = [sent(made.handle(Pub(C, Event("c", 10 * turn + i, topic, bytes(400))), NOW)) for i in range(4)]
         assert [[answer.code for answer in some] for some in answers] == [[], [], ["bytes"], ["bytes"]]
         taken = sent(made.handle(Ok(Address("P"), "A", f"c/{topic}", turn), NOW))
         assert [message.event for message in taken] == [f"c:{10 * turn}", f"c:{10 * turn + 1}"]
-    assert isinstance(sent(made.handle(Pub(C, Event("c", 50, "t", bytes(4_000))), NOW))[0], Taken)
+    assert isinstance(sent(made.handle(Pub(C, Event("c", 50, "t", bytes(4_000))), NOW))[0], OverlayTaken)
 
 
 def test_an_event_comes_under_a_name_that_has_advertised() -> None:
     made = broker()
-    assert isinstance(publish(made, 1, "c.other"), NotTaken)
+    assert isinstance(publish(made, 1, "c.other"), OverlayNotTaken)
     assert made.refusals == {"advertisement": 1}
-    assert isinstance(publish(made, 1), Taken)
+    assert isinstance(publish(made, 1), OverlayTaken)
 
 
 def test_subscriptions_and_advertisements_of_a_client_that_has_gone_are_gone_everywhere() -> None:
     made, above = broker(), Address("P")
     made.handle(LinkUp(above, True), NOW)
     made.handle(Ok(above, "A", "c/ad", 1), NOW)
-    made.handle(Open(above), NOW)
+    made.handle(OverlayOpen(above), NOW)
     made.handle(Adv(above, "p/ad", "p", parse("true"), 1), NOW)
     made.handle(Sub(C, "c/1", "c", parse("x > 1")), NOW)
     made.handle(Sub(C, "c/2", "c", parse("x < 1")), NOW)
@@ -177,3 +182,12 @@ def test_subscriptions_and_advertisements_of_a_client_that_has_gone_are_gone_eve
         Unadv(Address("B"), ("c/ad",)),
     ]
     assert sent(made.handle(Pub(above, Event("p", 1, "t", attributes={"x": 5})), NOW)) == []
+
+
+def test_what_was_withdrawn_may_be_advertised_again_under_its_name() -> None:
+    made = broker()
+    for sequence in (1, 2, 3):
+        assert isinstance(publish(made, sequence), OverlayTaken)
+        made.handle(Unadv(C, ("c/ad",)), NOW)
+        assert publish(made, 9).code == "advertisement"
+        made.handle(Adv(C, "c/ad", "c.t", parse("true")), NOW)

@@ -13,7 +13,7 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter, parse
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.messages import Delivery, Pub, Sub
+from unisono.protocols.overlay.messages import OverlayDelivery, Pub, Sub
 from unisono.sim.explore import Explored, Situation, explore
 
 RULES = ("T0",)
@@ -114,7 +114,7 @@ def all_orders(
         heard: dict[str, list[Event]] = {client: [] for client in expected}
         for name in net.names:
             for client, item in final.delivered(name):
-                if isinstance(item, Delivery):
+                if isinstance(item, OverlayDelivery):
                     heard[client].append(item.event)
             assert final.machine(name).broker.is_idle, f"{name} is not at rest"
         assert {client: len(events) for client, events in heard.items()} == expected

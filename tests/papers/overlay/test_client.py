@@ -27,14 +27,14 @@ from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.messages import (
     Active,
     Adv,
-    Cut,
-    Delivery,
     LinkDown,
     Missing,
-    NotTaken,
+    OverlayCut,
+    OverlayDelivery,
+    OverlayNotTaken,
+    OverlayTaken,
     Pub,
     Sub,
-    Taken,
     Unsub,
 )
 from unisono.sim.scenario import load, play, with_options
@@ -61,8 +61,8 @@ def test_the_first_event_of_a_topic_advertises_the_whole_topic() -> None:
         Send(Address("B"), Pub(Address("c"), event(1))),
     ]
     assert machine.handle(Publish(T, event(2), request=2), NOW) == [Send(Address("B"), Pub(Address("c"), event(2)))]
-    assert machine.handle(Taken(event(1).id), NOW) == [Deliver(Accepted(1))]
-    assert machine.handle(NotTaken(event(2).id, "full"), NOW) == [Deliver(Refused(2, "full"))]
+    assert machine.handle(OverlayTaken(event(1).id), NOW) == [Deliver(Accepted(1))]
+    assert machine.handle(OverlayNotTaken(event(2).id, "full"), NOW) == [Deliver(Refused(2, "full"))]
 
 
 def test_a_subscription_is_the_topic_narrowed_by_content() -> None:
@@ -70,9 +70,9 @@ def test_a_subscription_is_the_topic_narrowed_by_content() -> None:
     filter = parse("`$topic` = 't0' and x > 5")
     assert machine.handle(Subscribe((T,)), NOW) == [Send(Address("B"), Sub(Address("c"), "c/1", "c", filter))]
     assert machine.handle(Active("c/1"), NOW) == [Deliver(Joined(T))]
-    assert machine.handle(Delivery(event(1, x=6)), NOW) == [Deliver(Heard(T, event(1, x=6)))]
+    assert machine.handle(OverlayDelivery(event(1, x=6)), NOW) == [Deliver(Heard(T, event(1, x=6)))]
     assert machine.handle(Unsubscribe((T,)), NOW) == [Send(Address("B"), Unsub(Address("c"), "c/1"))]
-    assert machine.handle(Delivery(event(2, x=6)), NOW) == []
+    assert machine.handle(OverlayDelivery(event(2, x=6)), NOW) == []
 
 
 def test_what_is_missing_is_told() -> None:
@@ -80,7 +80,7 @@ def test_what_is_missing_is_told() -> None:
     machine.handle(Subscribe((T,)), NOW)
     gap = machine.handle(Missing(event(7).id, "t0", "p", 7, "held too long"), NOW)
     assert gap == [Deliver(Gap(T, 7, 7, "c:7: held too long", "p"))]
-    cut = machine.handle(Cut((("p", 7), ("q", 2))), NOW)
+    cut = machine.handle(OverlayCut((("p", 7), ("q", 2))), NOW)
     assert cut == [Deliver(CutOff((("p", 7), ("q", 2)), "a link between brokers was lost"))]
 
 
@@ -130,8 +130,8 @@ def test_a_new_filter_is_in_force_before_the_old_one_ends() -> None:
     machine.handle(Active("c/1"), NOW)
     narrow = parse("`$topic` = 't0' and x > 7")
     assert machine.handle(Select(parse("x > 7")), NOW) == [Send(Address("B"), Sub(Address("c"), "c/2", "c", narrow))]
-    assert machine.handle(Delivery(event(1, x=6)), NOW) == [Deliver(Heard(T, event(1, x=6)))]
+    assert machine.handle(OverlayDelivery(event(1, x=6)), NOW) == [Deliver(Heard(T, event(1, x=6)))]
     ended = machine.handle(Active("c/2"), NOW)
     assert ended == [Send(Address("B"), Unsub(Address("c"), "c/1")), Deliver(Selected())]
-    assert machine.handle(Delivery(event(2, x=6)), NOW) == []
-    assert machine.handle(Delivery(event(3, x=8)), NOW) == [Deliver(Heard(T, event(3, x=8)))]
+    assert machine.handle(OverlayDelivery(event(2, x=6)), NOW) == []
+    assert machine.handle(OverlayDelivery(event(3, x=8)), NOW) == [Deliver(Heard(T, event(3, x=8)))]

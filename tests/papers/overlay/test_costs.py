@@ -3,7 +3,7 @@
 from functools import cache
 
 from unisono.experiments import overlay_covering
-from unisono.experiments.overlay_costs import Options, Row, run
+from unisono.experiments.overlay_costs import OverlayCostsOptions, ResultRow, run
 
 RULES = ("W8",)
 
@@ -11,8 +11,8 @@ MISORDERING = ("plain FIFO", "printed, batch", "printed, progressive", "printed,
 
 
 @cache
-def rows(workload: str) -> dict[object, Row]:
-    return {row.setting["scheme"]: row for row in run(Options(publications=1, only=workload))}
+def rows(workload: str) -> dict[object, ResultRow]:
+    return {row.setting["scheme"]: row for row in run(OverlayCostsOptions(publications=1, only=workload))}
 
 
 def extra(workload: str, scheme: str) -> float:
@@ -54,7 +54,7 @@ def test_sequencers_pay_for_locality_that_the_overlay_uses() -> None:
 
 
 def test_covering_tells_and_remembers_less_and_loses_nothing() -> None:
-    found = overlay_covering.run(overlay_covering.Options(cores=2, subscriptions=60, publications=3))
+    found = overlay_covering.run(overlay_covering.CoveringOptions(cores=2, subscriptions=60, publications=3))
     rows = {tuple(row.setting.values()): row.ours for row in found}
     for wide in (0.5, 0.1, 0.02):
         for detection in ("exact", "clients"):

@@ -11,7 +11,7 @@ from tests.papers.overlay.test_random import FAILING, broken
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.messages import Delivery, Pub, Sub, Unsub
+from unisono.protocols.overlay.messages import OverlayDelivery, Pub, Sub, Unsub
 from unisono.sim.explore import Situation, explore
 
 RULES = ("COVER",)
@@ -219,7 +219,7 @@ def test_a_cover_may_end_at_any_moment_and_those_it_stood_for_hear_everything(de
         heard: dict[str, list[Event]] = {"t": [], "s": []}
         for name in net.names:
             for client, item in final.delivered(name):
-                if isinstance(item, Delivery) and client in heard:
+                if isinstance(item, OverlayDelivery) and client in heard:
                     heard[client].append(item.event)
             assert final.machine(name).broker.is_idle
         assert [*pairwise(heard), *fifo(heard)] == []

@@ -13,19 +13,19 @@ from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.messages import (
     Ack,
     Adv,
-    Cut,
-    Delivery,
     LinkDown,
     LinkUp,
-    Missed,
     Missing,
     Nack,
-    NotTaken,
     Ok,
-    Open,
+    OverlayCut,
+    OverlayDelivery,
+    OverlayMissed,
+    OverlayNotTaken,
+    OverlayOpen,
+    OverlayTaken,
     Pub,
     Sub,
-    Taken,
     Unadv,
 )
 
@@ -95,7 +95,7 @@ def test_subscribers_behind_a_lost_link_get_one_notice_with_publishers_and_last_
     net.settle()
     net.cut(net.names[1], DICE)
     net.settle()
-    assert [n for n in net.notices["s"] if isinstance(n, Cut)] == [Cut((("x", 2), ("y", 1)))]
+    assert [n for n in net.notices["s"] if isinstance(n, OverlayCut)] == [OverlayCut((("x", 2), ("y", 1)))]
     assert len(net.notices["other"]) == 1
     assert net.problems(complete=False) == []
 
@@ -179,7 +179,10 @@ def test_an_event_outside_the_advertisement_is_refused_and_nothing_else_happens(
     broker.handle(Adv(Address("p"), "p/1", "p", parse("x > 5")), Micros(0))
     effects = broker.handle(Pub(Address("p"), Event("p", 1, "t", attributes={"x": 5})), Micros(0))
     reason = "p:1 lies outside what p has advertised"
-    assert effects == [Send(Address("p"), NotTaken(Event("p", 1, "t").id, reason, "advertisement")), Refuse(reason)]
+    assert effects == [
+        Send(Address("p"), OverlayNotTaken(Event("p", 1, "t").id, reason, "advertisement")),
+        Refuse(reason),
+    ]
     assert broker.is_idle
 
 
@@ -226,7 +229,7 @@ def test_at_the_bound_publishers_are_refused_and_links_still_read() -> None:
     up = Address("P")
     for message in (
         Ok(up, "A", "p/1", 1),
-        Open(up),
+        OverlayOpen(up),
         Adv(up, "q/1", "q", parse("true")),
         Sub(up, "t", "t", parse("true")),
     ):
@@ -236,9 +239,9 @@ def test_at_the_bound_publishers_are_refused_and_links_still_read() -> None:
     for i in range(1, 5):
         sent = broker.handle(Pub(Address("p"), Event("p", i, "t")), Micros(0))
         outcomes += [type(e.message) for e in sent if isinstance(e, Send) and e.to == "p"]
-    assert outcomes == [Taken, NotTaken]
+    assert outcomes == [OverlayTaken, OverlayNotTaken]
     effects = broker.handle(Ack(up, Event("p", 1, "t").id), Micros(0))
-    assert [type(e.message) for e in effects if isinstance(e, Send)] == [Delivery, Taken, Pub]
+    assert [type(e.message) for e in effects if isinstance(e, Send)] == [OverlayDelivery, OverlayTaken, Pub]
 
 
 def test_a_broker_counts_what_ordering_costs_it() -> None:
@@ -269,7 +272,11 @@ def test_what_only_a_parent_may_say_is_refused_from_others() -> None:
     net = conflicting()
     event = net.publish("x", x=1)
     lower = net.broker(1)
-    for word in (Ack(Address("x"), event.id), Nack(Address("t"), event.id, "no"), Missed(Address("t"), event, "no")):
+    for word in (
+        Ack(Address("x"), event.id),
+        Nack(Address("t"), event.id, "no"),
+        OverlayMissed(Address("t"), event, "no"),
+    ):
         assert [type(effect) for effect in lower.handle(word, Micros(0))] == [Refuse]
     assert lower.pending == [event.id]
     net.settle()
@@ -351,7 +358,7 @@ def announced(effects: list[Effect]) -> dict[str, int]:
 
 def opens(broker: Broker, ad: str, turn: int) -> bool:
     """Whether a confirmation is what the link has been waiting for."""
-    return Send(Address("B2"), Open(Address("B1"))) in broker.handle(Ok(Address("B2"), "A", ad, turn), NOW)
+    return Send(Address("B2"), OverlayOpen(Address("B1"))) in broker.handle(Ok(Address("B2"), "A", ad, turn), NOW)
 
 
 def test_a_joining_link_opens_when_all_that_was_announced_meanwhile_is_confirmed_too() -> None:
@@ -375,7 +382,7 @@ def test_who_asks_for_an_echo_on_a_link_that_is_being_healed_is_told_that_none_w
     broker.handle(Adv(below, "z/ad", "z", span(0, 9), 1), NOW)
     for ad, turn in turns.items():
         opens(broker, ad, turn)
-    broker.handle(Open(below), NOW)  # s is announced there, and not confirmed
+    broker.handle(OverlayOpen(below), NOW)  # s is announced there, and not confirmed
     event = Event("z", 1, "t", attributes={"x": 1})
     assert broker.handle(Pub(below, event), NOW) == []
     (answer,) = broker.handle(Pub(below, event, echo=True), NOW)
@@ -395,4 +402,4 @@ def test_a_notice_names_the_last_event_though_an_advertisement_is_newer() -> Non
     net.settle()
     net.cut(net.names[1], DICE)
     net.settle()
-    assert net.notices["s"] == [Cut((("x", 2),))]
+    assert net.notices["s"] == [OverlayCut((("x", 2),))]

@@ -7,7 +7,17 @@ from unisono.model.ids import Address, EventId
 from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.messages import Ack, Delivery, LinkDown, LinkUp, Missed, Missing, Nack, Pub, Sub
+from unisono.protocols.overlay.messages import (
+    Ack,
+    LinkDown,
+    LinkUp,
+    Missing,
+    Nack,
+    OverlayDelivery,
+    OverlayMissed,
+    Pub,
+    Sub,
+)
 
 RULES = ("DOWN",)
 
@@ -37,7 +47,7 @@ def timers(effects: list[Effect]) -> list[Micros]:
 
 
 def delivered(effects: list[Effect]) -> list[str]:
-    return [str(e.message.event.id) for e in effects if isinstance(e, Send) and isinstance(e.message, Delivery)]
+    return [str(e.message.event.id) for e in effects if isinstance(e, Send) and isinstance(e.message, OverlayDelivery)]
 
 
 def missing(effects: list[Effect]) -> list[tuple[str, str]]:
@@ -76,7 +86,7 @@ def test_who_has_had_an_event_is_not_told_that_it_is_missing() -> None:
 
 def test_what_is_missed_from_above_is_not_told_above() -> None:
     broker = middle().broker(1)
-    effects = broker.handle(Missed(ABOVE, Event("y", 1, "t", attributes={"x": 1}), "dropped above"), NOW)
+    effects = broker.handle(OverlayMissed(ABOVE, Event("y", 1, "t", attributes={"x": 1}), "dropped above"), NOW)
     assert missing(effects) == [("s", "y:1")]
     assert len(effects) == 1
 

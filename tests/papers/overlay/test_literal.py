@@ -18,7 +18,7 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter
 from unisono.model.time import Micros
-from unisono.protocols.overlay.messages import Ack, Delivery, LinkUp, Pub
+from unisono.protocols.overlay.messages import Ack, LinkUp, OverlayDelivery, Pub
 from unisono.protocols.overlay.tables import Tables
 
 RULES = ("W1",)
@@ -69,7 +69,7 @@ class Printed:
     def tell(self, name: Address, message: Any) -> None:
         for effect in self.brokers[name].handle(message, Micros(0)):
             assert isinstance(effect, Send)
-            if isinstance(effect.message, Delivery):
+            if isinstance(effect.message, OverlayDelivery):
                 self.heard[effect.to].append(effect.message.event)
             else:
                 self.acks += isinstance(effect.message, Ack)

@@ -4,7 +4,7 @@ import random
 
 from tests.papers.overlay.net import Net, span
 from unisono.model.predicate import Filter, parse
-from unisono.protocols.overlay.messages import Cut, Unadv
+from unisono.protocols.overlay.messages import OverlayCut, Unadv
 
 RULES = ("CUT",)
 
@@ -42,15 +42,15 @@ def test_a_publisher_is_named_on_its_topic_whatever_it_advertised_there() -> Non
     net.publish("x", x=1)
     net.settle()
     lose(net)
-    assert net.notices["s"] == net.notices["u"] == [Cut((("x", 0),))]
+    assert net.notices["s"] == net.notices["u"] == [OverlayCut((("x", 0),))]
 
 
 def test_who_wants_nothing_from_behind_a_lost_link_is_told_all_the_same() -> None:
     net = whole()
     lose(net)
-    assert net.notices["v"] == [Cut(())]
+    assert net.notices["v"] == [OverlayCut(())]
     lose(net, 2)  # nobody publishes behind it
-    assert net.notices["s"][1:] == [Cut(())]
+    assert net.notices["s"][1:] == [OverlayCut(())]
 
 
 def test_a_publisher_that_began_out_of_reach_is_named_before_it_is_heard() -> None:
@@ -61,8 +61,8 @@ def test_a_publisher_that_began_out_of_reach_is_named_before_it_is_heard() -> No
     net.publish("y", x=8)
     net.settle()
     join(net)
-    assert net.notices["s"][1:] == net.notices["u"][1:] == [Cut((("y", 0),))]
-    assert net.notices["v"] == [Cut(())]
+    assert net.notices["s"][1:] == net.notices["u"][1:] == [OverlayCut((("y", 0),))]
+    assert net.notices["v"] == [OverlayCut(())]
     net.publish("y", x=9)
     net.settle()
     assert net.order("s") == net.order("u") == ["y:2"]
@@ -79,8 +79,8 @@ def test_a_subscription_made_out_of_reach_is_told_when_it_can_hear_and_others_ar
     net.settle()
     net.publish("x", x=9)
     join(net)
-    assert net.notices["s"] == [Cut((("x", 1),))]
-    assert net.notices["late"] == [Cut((("x", 1),))]
+    assert net.notices["s"] == [OverlayCut((("x", 1),))]
+    assert net.notices["late"] == [OverlayCut((("x", 1),))]
 
 
 def test_a_link_lost_before_it_was_heard_says_nothing_and_later_the_publisher_is_still_named() -> None:
@@ -94,7 +94,7 @@ def test_a_link_lost_before_it_was_heard_says_nothing_and_later_the_publisher_is
     assert [len(net.notices[who]) for who in ("s", "u", "v")] == [1, 1, 1]
     assert "late" not in net.notices
     join(net)
-    assert net.notices["late"] == [Cut((("x", 0),))]
+    assert net.notices["late"] == [OverlayCut((("x", 0),))]
     assert [len(net.notices[who]) for who in ("s", "u", "v")] == [1, 1, 1]
 
 
@@ -106,8 +106,8 @@ def test_who_knew_a_publisher_on_another_topic_only_is_told_when_it_begins_on_th
     net.advertise("x", 0, on("new"), "x/new")
     net.settle()
     join(net)
-    assert net.notices["w"] == [Cut(()), Cut((("x", 0),))]
-    assert net.notices["s"] == [Cut((("x", 0),))]
+    assert net.notices["w"] == [OverlayCut(()), OverlayCut((("x", 0),))]
+    assert net.notices["s"] == [OverlayCut((("x", 0),))]
 
 
 def test_a_new_way_that_waited_for_the_end_of_the_old_one_is_told_when_it_is_taken() -> None:
@@ -134,7 +134,7 @@ def test_a_new_way_that_waited_for_the_end_of_the_old_one_is_told_when_it_is_tak
     net.publish("y", x=1)
     net.settle()
     assert net.order("s") == net.order("late") == ["y:1"]
-    assert net.notices["late"] == [Cut((("y", 0),))]
+    assert net.notices["late"] == [OverlayCut((("y", 0),))]
 
 
 def test_progress_outlives_every_advertisement_of_a_publisher() -> None:
@@ -150,7 +150,7 @@ def test_progress_outlives_every_advertisement_of_a_publisher() -> None:
     net.advertise("x", 0, on("t", "x > 8"), "x/again")
     net.settle()
     lose(net)
-    assert net.notices["s"] == [Cut((("x", 3),))]
+    assert net.notices["s"] == [OverlayCut((("x", 3),))]
 
 
 def test_no_client_can_have_others_told_of_a_lost_link() -> None:

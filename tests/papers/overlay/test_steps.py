@@ -14,7 +14,7 @@ from unisono.model.time import Micros
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.messages import Ack, Adv, LinkUp, Ok, Open, Pub, Sub
+from unisono.protocols.overlay.messages import Ack, Adv, LinkUp, Ok, OverlayOpen, Pub, Sub
 
 RULES = ("TABLE",)
 
@@ -55,7 +55,7 @@ def busy(detection: Detection, advertisements: int) -> Broker:
     broker = Broker(Address("B"), BrokerConfig(detection=detection, routes_per_client_max=10_000))
     for peer, is_parent in ((ABOVE, True), (BELOW, False)):
         told(broker, LinkUp(peer, is_parent))
-        told(broker, Open(peer))
+        told(broker, OverlayOpen(peer))
     for i in range(advertisements):
         topic = parse(f"`$topic` = 't{i % 7}' and x >= {i % 3}")
         told(broker, Adv(ABOVE, f"u{i}/1", f"u{i}", topic, i + 1))

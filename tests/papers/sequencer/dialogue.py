@@ -34,6 +34,10 @@ def names(topics: Any) -> str:
     return "{" + ", ".join(f"T{t}" for t in sorted(topics)) + "}"
 
 
+def listed(topics: Any) -> str:
+    return ", ".join(f"T{t}" for t in topics)
+
+
 def said(message: Any) -> str:
     """One message in words."""
     match message:
@@ -43,12 +47,12 @@ def said(message: Any) -> str:
             return f"Fill T{t}:{run.first} {entries(run.entries)}, to do {names(todo)}"
         case m.Done(topic=t, run=run):
             return f"Done T{t}:{run.first} {entries(run.entries)}"
-        case m.Collect(topic=t, topics=topics, new=new):
-            return f"Collect T{t} for {names(topics)}, new {names(new)}"
-        case m.Part(topic=t, number=n, todo=todo):
-            return f"Part T{t}:{n}, to do {names(todo)}"
-        case m.Install(topic=t, topics=topics):
-            return f"Install T{t} for {names(topics)}"
+        case m.Collect(here=here, topics=topics, new=new):
+            return f"Collect {listed(here)} for {names(topics)}, new {names(new)}"
+        case m.Part(collected=collected, todo=todo):
+            return "Part " + ", ".join(f"T{t}:{n}" for t, n in collected.items()) + f", to do {names(todo)}"
+        case m.Install(here=here, topics=topics):
+            return f"Install {listed(here)} for {names(topics)}"
         case m.Installed(topic=t, base=base):
             return f"Installed T{t}, base {base}"
         case m.Stamps(topic=t, runs=runs):

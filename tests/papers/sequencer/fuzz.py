@@ -10,15 +10,16 @@ from tests.papers.sequencer.pump import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import Migrate
+from unisono.protocols.sequencer.messages import Relocate
 
 BASE = SequencerConfig()
 MODES = {
     "stamp full": replace(BASE, early=False, encoding="full"),
     "stamp delta": replace(BASE, early=False),
-    "stamp delta causal": replace(BASE, early=False, sgmin=1, causal=True),
+    "stamp delta causal": replace(BASE, early=False, shared_subscriptions_min=1, causal=True),
     "early full": replace(BASE, encoding="full"),
     "early delta": BASE,
-    "early delta causal": replace(BASE, sgmin=1, causal=True),
+    "early delta causal": replace(BASE, shared_subscriptions_min=1, causal=True),
 }
 
 
@@ -92,7 +93,14 @@ def migrate(world: Deployment, dice: random.Random) -> None:
     neighbours = [n for n, p in world.tree.items() if p == node]
     if world.tree[node] is not None:
         neighbours.append(world.tree[node])
-    if hosted and neighbours:
+    if hosted and neighbours and dice.random() < 0.3:
+        path, at = [], node
+        for _ in range(dice.randint(1, 3)):
+            ways = [n for n, p in world.tree.items() if p == at] + ([world.tree[at]] if world.tree[at] else [])
+            at = dice.choice(ways)
+            path.append(Address(at))
+        world.command(dice.choice(list(world.nodes)), Relocate(Topic(dice.choice(hosted)), tuple(path)))
+    elif hosted and neighbours:
         world.command(node, Migrate(Topic(dice.choice(hosted)), Address(dice.choice(neighbours))))
 
 

@@ -74,7 +74,8 @@ class Letter(NamedTuple):
             return self.message.topic
         if self.kind == "Creates":
             return self.message.items[0].topic
-        return getattr(self.message, "topic", None)
+        several = getattr(self.message, "here", None) or getattr(self.message, "collected", None)
+        return next(iter(several)) if several else getattr(self.message, "topic", None)
 
 
 class Deployment:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from unisono.machine import Effect, Fired, Heard, Publish, Subscribe
-from unisono.model.event import Event
+from unisono.model.event import Event, Payload
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Creates, Install, Payload, Stamps, Wanted
+from unisono.protocols.sequencer.messages import Creates, Install, Stamps, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.sim.explore import Explored, Situation, explore, settle
 
@@ -87,7 +87,7 @@ def start(case: Case, config: SequencerConfig) -> Situation:
     situation = Situation.of(machines, fifo=lambda source, to: source in case.tree and to in case.tree)
     for i, topics in enumerate(case.static):
         for topic in topics:
-            situation = situation.tell(homes[topic], Install(Address(f"z{i}"), 1, topic, topics))
+            situation = situation.tell(homes[topic], Install(Address(f"z{i}"), 1, (topic,), topics))
     for name, (topics, _) in case.movers.items():
         if topics:
             situation = settle(situation.tell(name, Subscribe(topics)))
@@ -141,7 +141,7 @@ def forced(case: Case, final: Situation) -> dict[Key, set[Key]]:
     return done
 
 
-def check(case: Case, sgmin: int) -> Callable[[Situation], None]:
+def check(case: Case, shared_subscriptions_min: int) -> Callable[[Situation], None]:
     """Nobody is stuck, no two disagree, and the static subscribers could not have."""
     names = list(case.movers)
 
@@ -152,7 +152,7 @@ def check(case: Case, sgmin: int) -> Callable[[Situation], None]:
         before = forced(case, final)
         for a in before:
             for b in before:
-                if a < b and share(a[0], b[0]) >= sgmin:
+                if a < b and share(a[0], b[0]) >= shared_subscriptions_min:
                     assert a in before[b] or b in before[a], f"nothing orders {a} and {b}"
         orders = {}
         for name in names:
@@ -175,7 +175,7 @@ def check(case: Case, sgmin: int) -> Callable[[Situation], None]:
 
 def explored(case: Case, config: SequencerConfig, states_max: int) -> Explored:
     """Checks every end; and that there are ends at which something was heard."""
-    passes, most = check(case, config.sgmin), dict.fromkeys(case.movers, 0)
+    passes, most = check(case, config.shared_subscriptions_min), dict.fromkeys(case.movers, 0)
 
     def at_end(final: Situation) -> None:
         passes(final)

@@ -37,7 +37,7 @@ def sent(effects: list[Effect], kind: type) -> list[Any]:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_was_not_taken_is_refused_alone_and_its_number_withdrawn_when_it_has_one(causal: bool) -> None:
-    client = publisher(replace(STAMP, sgmin=1, causal=True) if causal else STAMP)
+    client = publisher(replace(STAMP, shared_subscriptions_min=1, causal=True) if causal else STAMP)
     effects = client.handle(NotTaken(T, 3, "full"), NOW)
     assert told(effects) == [Refused(13, "full")]
     assert sent(effects, Withdraw) == [], "of requests without numbers nothing can be withdrawn"
@@ -80,7 +80,8 @@ def test_what_was_not_taken_is_asked_a_number_for_with_its_neighbours() -> None:
     """Those behind it have theirs in line, and a home passes nothing over."""
     client = publisher()
     client.handle(NotTaken(T, 3, "full"), NOW)
-    (creates,) = sent(client.handle(Fired("create"), NOW), Creates)
+    later = Micros(NOW + client.publisher.config.resend_us)
+    (creates,) = sent(client.handle(Fired("create"), later), Creates)
     assert [(item.first, item.count) for item in creates.items] == [(1, 5)]
 
 

@@ -48,15 +48,15 @@ class Load:
             todo = tuple(dice.sample(HOSTED, 5))
             return Fill(topic, Run(self.passed[topic], 1, Address("q"), self.passed[topic]), todo, todo[:1])
         if kind < 0.8:
-            return Part(dice.choice(BELOW), dice.randint(0, 3), Address("s9"), 1, ())
+            return Part({dice.choice(BELOW): dice.randint(0, 3)}, Address("s9"), 1, ())
         if kind < 0.95:
             self.version += 1
             topics = tuple(dice.sample(self.everything, 12))
             sid = Address(f"s{dice.randrange(4)}")
             here = [topic for topic in topics if topic in HOSTED]
             if dice.random() < 0.7 and here:
-                return Install(sid, self.version, here[0], topics, {dice.choice(HOSTED): 1})
-            return Update(sid, self.version, dice.choice(HOSTED), topics[:6], {dice.choice(HOSTED): 1})
+                return Install(sid, self.version, (here[0],), topics, {dice.choice(HOSTED): 1})
+            return Update(sid, self.version, (dice.choice(HOSTED),), topics[:6], {dice.choice(HOSTED): 1})
         if self.away and dice.random() < 0.7:
             return self.away.pop(next(iter(self.away)))
         return Migrate(dice.choice(HOSTED), CHILD)
@@ -84,14 +84,14 @@ def manager(config: SequencerConfig, root: bool) -> TopicManager:
     [
         SequencerConfig(),
         SequencerConfig(early=False),
-        SequencerConfig(sgmin=1),
+        SequencerConfig(shared_subscriptions_min=1),
     ],
-    ids=["early delta", "whole delta", "sgmin 1"],
+    ids=["early delta", "whole delta", "shared_subscriptions_min 1"],
 )
 def test_the_kernel_makes_the_same_timestamps(config: SequencerConfig, root: bool) -> None:
     assert KERNEL.wait() is not None
     plain, quick = manager(config, root), manager(config, root)
-    assert quick.quicken()
+    assert quick.use_compiled_kernel()
     load = Load(7, root)
     for step in range(500):
         message, now = load.next(), Micros(step)
@@ -101,7 +101,7 @@ def test_the_kernel_makes_the_same_timestamps(config: SequencerConfig, root: boo
         if step % 125 == 124:
             assert quick.snapshot() == plain.snapshot()
             plain, quick = manager(config, root), plain  # who was plain so far changes over in the middle of the load
-            assert quick.quicken()
+            assert quick.use_compiled_kernel()
             plain.restore(quick.snapshot())
     assert sum(plain.clock.values()) > 1500
 

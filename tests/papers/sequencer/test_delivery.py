@@ -6,23 +6,12 @@ from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP
 from unisono.machine import Deliver, Gap, Heard, Joined, Refuse, Send, Subscribe, Unsubscribe
-from unisono.model.event import Event
+from unisono.model.event import Event, Payload, Payloads
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import (
-    Collected,
-    Installed,
-    Payload,
-    Payloads,
-    Piece,
-    Pieces,
-    Run,
-    Stamps,
-    Update,
-    Void,
-)
+from unisono.protocols.sequencer.messages import Collected, Installed, Piece, Pieces, Run, Stamps, Update, Void
 
 RULES = ("C7", "V2", "E4", "LEASE")
 
@@ -118,7 +107,7 @@ def test_what_went_by_without_an_event_is_not_among_what_was_left() -> None:
     alone = Alone(STAMP, X, T)
     assert alone.hear(payload(X), stamp(X), stamp(X, 2), Heard(X, Void(X, run(2), 2, 1))) == [(X, 1)]
     alone.hear(Unsubscribe((X,)))
-    left = [effect.message.left for effect in alone.said if isinstance(effect, Send) and effect.message.topic == T]
+    left = [effect.message.left for effect in alone.said if isinstance(effect, Send) and T in effect.message.here]
     assert left == [{X: 1}]
 
 
@@ -148,7 +137,7 @@ def test_a_payload_beyond_the_bound_is_refused() -> None:
 def test_an_open_timestamp_is_closed_by_the_piece_that_settles_it() -> None:
     """Nobody has to ask, whether it is still subscribed or not."""
     for leaves in (False, True):
-        alone = Alone(replace(SequencerConfig(), sgmin=1, causal=True), T)
+        alone = Alone(replace(SequencerConfig(), shared_subscriptions_min=1, causal=True), T)
         assert alone.hear(payload(T), piece({}, (), (OTHERS,))) == [(T, 1)]
         assert alone.client.subscriber.open
         if leaves:
@@ -172,7 +161,7 @@ def test_a_joining_that_was_given_up_leaves_nothing_for_the_next() -> None:
     alone.hear(Unsubscribe((T,)), Unsubscribe((X,)))
     alone.hear(Subscribe((U,)), Joined(U))
     sent = [effect.message for effect in alone.said if isinstance(effect, Send)]
-    assert [message.topic for message in sent if not isinstance(message, Update)] == [U]
+    assert [message.here for message in sent if not isinstance(message, Update)] == [(U,)]
     alone.hear(Installed(U, sent[0].version, 0))
     assert alone.client.subscriber.subscribed == (U,)
     assert not [e for e in alone.said if isinstance(e, Deliver) and isinstance(e.item, Gap)]

@@ -137,7 +137,7 @@ def test_e4_a_topic_is_settled_though_its_entry_is_omitted() -> None:
 
 @pytest.mark.parametrize("leave", [False, True])
 def test_e5_a_publisher_waits_until_nothing_it_was_notified_of_is_open(leave: bool) -> None:
-    world = star(replace(EARLY, sgmin=1, causal=True))
+    world = star(replace(EARLY, shared_subscriptions_min=1, causal=True))
     world.client("z", X, T)
     world.client("q", T)
     world.publish("p", T, "ask")
@@ -158,7 +158,7 @@ def lose_pieces(world: Deployment, name: str) -> None:
 
 def test_a_timestamp_that_its_home_has_forgotten_holds_no_publisher_back() -> None:
     """q has heard `ask` and not that it is complete; when it asks, the home has forgotten how it ended."""
-    world = star(replace(EARLY, sgmin=1, causal=True, issued_max=1))
+    world = star(replace(EARLY, shared_subscriptions_min=1, causal=True, issued_max=1))
     world.client("z", X, T)
     world.client("q", T)
     world.publish("p", T, "ask")
@@ -177,7 +177,7 @@ def test_a_timestamp_that_its_home_has_forgotten_holds_no_publisher_back() -> No
 
 def test_what_was_notified_on_joining_and_is_still_open_is_asked_for() -> None:
     """Event and number came while q was joining, so nothing waits afterwards, and nothing would look again."""
-    world = star(replace(EARLY, sgmin=1, causal=True))
+    world = star(replace(EARLY, shared_subscriptions_min=1, causal=True))
     world.client("z", X, T)
     world.subscribe("q", T)
     world.run(but(("Installed", "q")))

@@ -53,7 +53,7 @@ def test_a_large_group_says_what_was_issued_and_what_has_passed_since() -> None:
     now = Micros(0)
     for sid in ("a", "b"):
         for topic in topics[:-1]:
-            node.handle(Install(Address(sid), 1, topic, topics), now)
+            node.handle(Install(Address(sid), 1, (topic,), topics), now)
 
     def create(topic: Topic, request: int) -> Entries:
         effects = node.handle(Creates(Address("p"), (Wanted(topic, request),)), now)
@@ -64,6 +64,6 @@ def test_a_large_group_says_what_was_issued_and_what_has_passed_since() -> None:
     assert len(create(own, 1)) == len(topics) - 1
     create(other, 1)
     assert create(own, 2) == {other: 1}
-    node.handle(Part(below, 5, Address("a"), 2, (own,)), now)
+    node.handle(Part({below: 5}, Address("a"), 2, (own,)), now)
     assert create(own, 3) == {below: 5}
     assert create(own, 4) == {}

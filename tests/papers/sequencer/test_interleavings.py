@@ -18,11 +18,11 @@ STAMP = replace(EARLY, early=False)
 MODES = {
     "full": replace(STAMP, encoding="full"),
     "delta": STAMP,
-    "full sgmin 1": replace(STAMP, encoding="full", sgmin=1),
-    "delta sgmin 1": replace(STAMP, sgmin=1),
+    "full shared_subscriptions_min 1": replace(STAMP, encoding="full", shared_subscriptions_min=1),
+    "delta shared_subscriptions_min 1": replace(STAMP, shared_subscriptions_min=1),
     "early full": replace(EARLY, encoding="full"),
     "early delta": EARLY,
-    "early delta sgmin 1": replace(EARLY, sgmin=1),
+    "early delta shared_subscriptions_min 1": replace(EARLY, shared_subscriptions_min=1),
 }
 PUBLISHED = {
     "stamp full": MODES["full"],
@@ -66,7 +66,10 @@ LARGEST = {
 }
 
 
-@pytest.mark.parametrize("mode", ["full", "delta", "delta sgmin 1", "early delta", "early delta sgmin 1"])
+@pytest.mark.parametrize(
+    "mode",
+    ["full", "delta", "delta shared_subscriptions_min 1", "early delta", "early delta shared_subscriptions_min 1"],
+)
 @pytest.mark.parametrize("case", SMALL)
 def test_every_order_of_arrival(case: str, mode: str) -> None:
     assert explored(SMALL[case], MODES[mode], STATES_MAX).is_complete
@@ -91,7 +94,9 @@ def test_larger_spaces(case: str, mode: str) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("mode", ["full", "delta", "full sgmin 1", "delta sgmin 1"])
+@pytest.mark.parametrize(
+    "mode", ["full", "delta", "full shared_subscriptions_min 1", "delta shared_subscriptions_min 1"]
+)
 def test_largest_space(mode: str) -> None:
     assert explored(LARGEST["crosswise joins, x x t"], MODES[mode], CAMPAIGN_STATES_MAX).is_complete
 

@@ -11,7 +11,7 @@ from unisono.machine import Heard, Stalled
 from unisono.model.ids import Address
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.inputs import Forget
+from unisono.structures.hosting import Forget
 
 RULES = ("LEASE",)
 

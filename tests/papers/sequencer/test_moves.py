@@ -11,9 +11,10 @@ from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.machine import PERSIST, Broadcast, Deliver, Fired, Send, SetTimer
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.inputs import Forget, Host, Inherited, Lapse, Migrate
-from unisono.protocols.sequencer.messages import Announced, Creates, Fill, Install, Mark, Routed, Wanted
+from unisono.protocols.sequencer.inputs import Inherited, Migrate
+from unisono.protocols.sequencer.messages import Creates, Fill, Install, Mark, Relocate, Routed, Wanted
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
 
 RULES = ("C18", "BORN")
 
@@ -29,6 +30,10 @@ def move(world: Deployment, topic: Topic, *path: str) -> None:
     for here, there in pairwise(path):
         world.command(here, Migrate(topic, Address(there)))
         world.run()
+
+
+def relocate(world: Deployment, at: str, topic: Topic, *path: str) -> None:
+    world.command(at, Relocate(topic, tuple(map(Address, path))))
 
 
 def finish(world: Deployment) -> None:
@@ -51,6 +56,35 @@ def test_a_move_carries_what_the_old_home_had_seen() -> None:
     world.run(late)
     assert (world.order("s"), world.order("z")) == ("x,t", "")
     finish(world)
+
+
+def test_a_topic_moves_over_several_links_in_one_go() -> None:
+    """Ordered at the root, which is not its home: the order finds the home, and events go on meanwhile."""
+    world = Deployment({"n0": None, "n1": "n0", "n2": "n1", "n3": "n0"}, {X: "n2", T: "n2"}, STAMP)
+    for name in ("s", "z"):
+        world.client(name, X, T)
+    world.publish("p", X, "x")
+    relocate(world, "n0", X, "n1", "n0", "n3")
+    world.publish("p", X, "y")
+    world.publish("q", T, "t")
+    world.run()
+    assert [name for name, node in world.nodes.items() if X in node.hosted] == ["n3"]
+    assert world.nodes["n0"].below[X] == Address("n3")
+    world.publish("p", X, "w")
+    finish(world)
+    assert world.order("s") == world.order("z")
+
+
+def test_a_way_that_is_none_moves_nothing_further() -> None:
+    world = line()
+    relocate(world, "n0", T, "n1", "n7")
+    world.run()
+    assert [name for name, node in world.nodes.items() if T in node.hosted] == ["n1"]
+    relocate(world, "n0", T)
+    relocate(world, "n0", T, "n1")
+    world.run()
+    assert [name for name, node in world.nodes.items() if T in node.hosted] == ["n1"]
+    assert len(world.refusals) == 3
 
 
 def test_who_decides_an_entry_follows_the_homes() -> None:
@@ -123,7 +157,7 @@ def test_a_move_skips_no_node() -> None:
 def test_a_new_topic_is_announced_when_the_whole_tree_knows_it() -> None:
     world = line()
     new = Topic(9)
-    effects = world.nodes["n2"].handle(Host(new), world.now)
+    effects = world.nodes["n2"].handle(HostTopic(new), world.now)
     assert not any(isinstance(effect, Deliver) for effect in effects)
     world.perform("n2", effects)
     world.run()
@@ -138,7 +172,7 @@ def test_a_new_topic_is_announced_when_the_whole_tree_knows_it() -> None:
 
 def test_a_topic_is_born_once() -> None:
     world = line()
-    world.command("n1", Host(X))
+    world.command("n1", HostTopic(X))
     assert world.refusals == [("n1", "topic 1 exists")]
 
 
@@ -161,7 +195,7 @@ def test_a_client_that_has_said_goodbye_is_forgotten_by_a_topic_in_transit() -> 
     world.run()
     assert world.home(X).hosted[X].clients() == ["z"]
     # Nor does what is still under way bring it back.
-    late = Routed(X, Install(Address("s"), 9, X, (X, T))), Routed(X, Creates(Address("s"), (Wanted(X, 1),)))
+    late = Routed(X, Install(Address("s"), 9, (X,), (X, T))), Routed(X, Creates(Address("s"), (Wanted(X, 1),)))
     for message in late:
         world.perform("n2", [Send(Address("n1"), message)])
     restored = TopicManager(Address("n1"), Address("n0"), (Address("n2"),), (), {}, STAMP)
@@ -188,7 +222,7 @@ def test_the_new_home_is_told_whom_it_has_to_watch() -> None:
     move = world.find("Move", "n1")
     world.letters.remove(move)
     effects = world.nodes["n1"].handle(move.message, world.now)
-    assert Deliver(Inherited((Address("s"), Address("z")))) in effects
+    assert Deliver(Inherited((Address("s"), Address("z")), X)) in effects
     assert world.nodes["n1"].clients() == ["s", "z"]
 
 
@@ -197,7 +231,7 @@ def test_those_who_have_said_goodbye_are_kept_in_mind_up_to_a_bound() -> None:
     for name in ("a", "b", "c"):
         node.handle(Forget(Address(name)), Micros(0))
     installed = [
-        any(isinstance(effect, Send) for effect in node.handle(Install(Address(name), 1, X, (X,)), Micros(0)))
+        any(isinstance(effect, Send) for effect in node.handle(Install(Address(name), 1, (X,), (X,)), Micros(0)))
         for name in ("a", "b", "c")
     ]
     assert installed == [True, False, False]
@@ -205,8 +239,8 @@ def test_those_who_have_said_goodbye_are_kept_in_mind_up_to_a_bound() -> None:
 
 def test_a_registration_that_waits_for_a_proof_goes_with_its_client() -> None:
     node = TopicManager(Address("n"), Address("above"), (), (X,), {}, STAMP)
-    node.handle(Install(Address("s"), 1, X, (X, T), {T: 5}), Micros(0))
-    node.handle(Install(Address("z"), 1, X, (X, T), {T: 5}), Micros(0))
+    node.handle(Install(Address("s"), 1, (X,), (X, T), {T: 5}), Micros(0))
+    node.handle(Install(Address("z"), 1, (X,), (X, T), {T: 5}), Micros(0))
     node.handle(Lapse(Address("s")), Micros(0))
     assert [message.sid for message in node.hosted[X].parked] == ["z"]
 

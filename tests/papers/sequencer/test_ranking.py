@@ -6,7 +6,7 @@ from tests.papers.sequencer.pump import STAMP, Deployment
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.inputs import Migrate
-from unisono.protocols.sequencer.ranking import ClimbCost, Popularity, Ranking, SpareCapacity, View
+from unisono.protocols.sequencer.ranking import ClimbCost, DeploymentView, Popularity, Ranking, SpareCapacity
 
 RULES = ("RANK",)
 
@@ -14,8 +14,10 @@ LINE = {Address("n0"): None, Address("n1"): Address("n0"), Address("n2"): Addres
 STAR = {Address("hub"): None} | {Address(f"r{i}"): Address("hub") for i in (1, 2, 3)}
 
 
-def view(parent: dict[Address, Address | None], homes: dict[int, str], issued: dict[int, int], **more: object) -> View:
-    return View(
+def view(
+    parent: dict[Address, Address | None], homes: dict[int, str], issued: dict[int, int], **more: object
+) -> DeploymentView:
+    return DeploymentView(
         parent=parent,
         homes={Topic(t): Address(n) for t, n in homes.items()},
         issued={Topic(t): n for t, n in issued.items()},
@@ -24,14 +26,14 @@ def view(parent: dict[Address, Address | None], homes: dict[int, str], issued: d
     )
 
 
-def applied(ranking: Ranking, seen: View, rounds: int = 20) -> View:
+def applied(ranking: Ranking, seen: DeploymentView, rounds: int = 20) -> DeploymentView:
     """Plays the moves until nothing more is worth moving."""
     for _ in range(rounds):
         moves = ranking(seen)
         if not moves:
             return seen
         homes = seen.homes | {move.topic: move.to for move in moves}
-        seen = View(seen.parent, homes, seen.issued, seen.groups, seen.up_us, seen.asked, seen.capacity)
+        seen = DeploymentView(seen.parent, homes, seen.issued, seen.groups, seen.up_us, seen.asked, seen.capacity)
     raise AssertionError("the moves never end")
 
 

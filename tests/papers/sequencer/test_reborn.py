@@ -5,33 +5,34 @@ from typing import Any
 
 from unisono.machine import Broadcast, Deliver, Fired, Publish, Restarted, Send, Unknown
 from unisono.model.event import Event
+from unisono.model.homes import SLOTS
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.inputs import HomeReborn, Reborn
+from unisono.protocols.sequencer.inputs import HomeReborn, Lapse
+from unisono.protocols.sequencer.lives import Began, Lives
 from unisono.protocols.sequencer.messages import (
     Ask,
     BrokerMessage,
     Creates,
     Install,
     Mark,
+    Moved,
     Taken,
     Told,
     Wanted,
 )
 from unisono.protocols.sequencer.node import NUMBERS, TopicManager
-from unisono.runtime import edge
-from unisono.runtime.desk import Desk
-from unisono.runtime.homes import SLOTS
-from unisono.runtime.lives import Began, Lives
-from unisono.structures.sessions import Forgotten, Reconnected, Sessions
+from unisono.runtime.links import control
+from unisono.runtime.node.topic_names import TopicNames
+from unisono.structures.sessions import Forgotten, Reborn, Reconnected, Sessions
 
 RULES = ("REBORN",)
 
 ROOT, LEFT, RIGHT = Address("root"), Address("left"), Address("right")
 INCARNATION = 60_000_000
-CONFIG = SequencerConfig(sgmin=1)
+CONFIG = SequencerConfig(shared_subscriptions_min=1)
 
 
 class Tree:
@@ -50,9 +51,9 @@ class Tree:
     def make(self, name: Address) -> Lives:
         parent = None if name == ROOT else ROOT
         children = (LEFT, RIGHT) if name == ROOT else ()
-        desk = Desk(name, TopicManager(name, parent, children, (), {}, CONFIG), parent)
+        topic_names = TopicNames(name, TopicManager(name, parent, children, (), {}, CONFIG), parent)
         peers = children or (ROOT,)
-        return Lives(Sessions(desk, name, peers, edge.NodeMessage, BrokerMessage))
+        return Lives(Sessions(topic_names, name, peers, control.NodeMessage, BrokerMessage))
 
     def tell(self, to: Address, message: Any) -> list[Any]:
         """Everything that follows, until nobody says anything more; returns what clients were sent."""
@@ -69,13 +70,17 @@ class Tree:
         return [message for _, message in self.said[before:]]
 
     def open(self, node: Address, name: str) -> Topic:
-        (answer,) = [m for m in self.tell(node, edge.Open(Address("c"), 1, (name,))) if isinstance(m, edge.Opened)]
+        (answer,) = [
+            m
+            for m in self.tell(node, control.OpenTopics(Address("c"), 1, (name,)))
+            if isinstance(m, control.TopicsOpened)
+        ]
         self.topics[name] = answer.topics[0][1]
         return self.topics[name]
 
     def manager(self, node: Address) -> TopicManager:
         inside = self.nodes[node].inside.inside
-        assert isinstance(inside, Desk)
+        assert isinstance(inside, TopicNames)
         assert isinstance(inside.inside, TopicManager)
         return inside.inside
 
@@ -89,7 +94,12 @@ class Tree:
         everything = tuple(self.topics.values())
         for name, topic in self.topics.items():
             node = Address(name.removeprefix("of-"))
-            self.tell(node, Install(Address(sid), 1, topic, everything))
+            self.tell(node, Install(Address(sid), 1, (topic,), everything))
+
+    def rested(self) -> None:
+        """The pause is over in which whoever listened comes back."""
+        for node in self.nodes:
+            self.tell(node, Fired("rest"))
 
     def forget(self, node: Address, snapshot: Any) -> None:
         """Back to a snapshot; then a person says that it shall go on, and it meets its neighbours."""
@@ -102,6 +112,7 @@ class Tree:
             if peer != node:
                 self.tell(node, Reconnected(peer))
                 self.tell(peer, Reconnected(node))
+        self.rested()
         assert not [item for item in self.delivered if isinstance(item, Forgotten)]
 
 
@@ -139,12 +150,13 @@ def test_a_parent_that_has_forgotten_orders_nothing_before_its_children_have_tol
     tree.tell(ROOT, Reborn(INCARNATION))
     tree.tell(ROOT, Reconnected(LEFT))
     tree.tell(LEFT, Reconnected(ROOT))
-    assert tree.number(ROOT, "of-left") == 5, "what it had passed on is what its child says"
     assert tree.publish(ROOT, "of-root", 6) == [], "one child has not spoken yet"
     tree.nodes[RIGHT] = right
     tree.tell(ROOT, Reconnected(RIGHT))
     tree.tell(RIGHT, Reconnected(ROOT))
-    assert tree.number(ROOT, "of-right") == 5
+    assert [tree.number(ROOT, name) for name in ("of-left", "of-right")] == [5, 5], "what its children say"
+    assert tree.publish(ROOT, "of-root", 6) == [], "those who listen have not come back yet"
+    tree.rested()
     assert [type(message) for message in tree.publish(ROOT, "of-root", 6)] == [Taken]
 
 
@@ -163,6 +175,48 @@ def test_what_was_climbing_through_a_node_that_has_forgotten_is_given_up_and_tol
     (told,) = tree.tell(LEFT, Ask(Address("s/1"), topic, 2))
     assert isinstance(told, Told)
     assert (told.fate, told.floor) == ("forgotten", 4)
+
+
+def test_what_comes_by_way_of_another_node_is_not_numbered_before_its_publisher_has_asked_there_itself() -> None:
+    """Crash campaign, seeds 12 and 13: while a home is away its publishers ask by way of the root, again."""
+    tree = Tree()
+    numbered(tree, 3)
+    topic = tree.topics["of-left"]
+    for request in (4, 7):
+        snapshot = tree.nodes[LEFT].snapshot()
+        tree.publish(LEFT, "of-left", request)
+        tree.forget(LEFT, snapshot)
+        number = tree.number(LEFT, "of-left")
+        moved = [Moved(topic, LEFT, number)]
+        assert tree.publish(ROOT, "of-left", request) == moved
+        assert tree.number(LEFT, "of-left") == number
+        tree.publish(LEFT, "of-left", request + 1)  # it knows, and has given up what it had asked for
+        restored = tree.make(LEFT)
+        restored.restore(tree.nodes[LEFT].snapshot())
+        tree.nodes[LEFT] = restored
+        assert Taken in [type(message) for message in tree.publish(ROOT, "of-left", request + 2)]
+        tree.publish(ROOT, "of-left", request)  # what was on its way meanwhile
+        assert tree.number(LEFT, "of-left") == number + 2
+    tree.tell(LEFT, Lapse(Address("p/1")))
+    assert tree.publish(ROOT, "of-left", 20) == moved
+    assert tree.manager(LEFT).hosted[topic].aware == {}
+
+
+def test_who_has_asked_for_one_topic_is_not_believed_to_know_of_another() -> None:
+    """A request on the other one may be on its way since before it knew."""
+    tree = Tree()
+    tree.open(LEFT, "more")
+    snapshot = tree.nodes[LEFT].snapshot()
+    tree.forget(LEFT, snapshot)
+    tree.publish(LEFT, "more", 1)
+    assert tree.publish(ROOT, "of-left", 1) == [Moved(tree.topics["of-left"], LEFT, INCARNATION << NUMBERS)]
+
+
+def test_a_topic_that_was_forgotten_and_given_back_is_no_new_one() -> None:
+    tree = Tree()
+    tree.forget(LEFT, Lives(tree.make(LEFT).inside).snapshot())  # of a node that has nothing
+    assert tree.topics["of-left"] in tree.manager(LEFT).hosted
+    assert tree.publish(ROOT, "of-left", 1) == [Moved(tree.topics["of-left"], LEFT, INCARNATION << NUMBERS)]
 
 
 def test_a_child_is_told_of_the_topics_that_it_has_forgotten_and_new_ones_never_get_an_old_number() -> None:
@@ -196,7 +250,8 @@ def test_publications_whose_home_has_forgotten_are_unknown_and_never_asked_for_a
     client.handle(Publish(topic, Event("c", 1, "t", b"x"), 1), Micros(0))
     told = client.handle(HomeReborn((topic,)), Micros(1))
     assert [effect.item for effect in told if isinstance(effect, Deliver)] == [
-        Unknown(1, "the home of its topic has forgotten it")
+        Unknown(1, "the home of its topic has forgotten it"),
+        HomeReborn((topic,)),
     ]
     again = client.handle(Publish(topic, Event("c", 2, "t", b"y"), 2), Micros(2))
     (creates,) = [effect.message for effect in again if isinstance(effect, Send)]

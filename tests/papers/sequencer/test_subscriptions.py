@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.machine import Deliver, Fired, Gap, Heard, Joined, Send, Subscribe, Unsubscribe
-from unisono.model.event import Event
+from unisono.model.event import Event, Payload
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
@@ -20,7 +20,6 @@ from unisono.protocols.sequencer.messages import (
     Collected,
     Install,
     Installed,
-    Payload,
     Piece,
     Pieces,
     Run,
@@ -34,7 +33,7 @@ RULES = ("D1", "C9")
 
 X, T, U, V = 1, 2, 3, 4
 FULL = replace(STAMP, encoding="full")
-CAUSAL = replace(STAMP, sgmin=1, causal=True)
+CAUSAL = replace(STAMP, shared_subscriptions_min=1, causal=True)
 
 
 def star(config: SequencerConfig = STAMP) -> Deployment:
@@ -489,7 +488,7 @@ def test_a_part_of_a_joining_that_was_given_up_says_nothing_about_the_next() -> 
     (collect,) = [one for one in alone.handle(Subscribe((T,)), Joined(T)) if isinstance(one, Collect)]
     assert alone.handle(*[Collected(X, version) for version in range(collect.version)]) == []
     (install,) = alone.handle(Collected(X, collect.version))
-    assert install == Install(Address("s"), collect.version, T, (X, T))
+    assert install == Install(Address("s"), collect.version, (T,), (X, T))
     assert alone.handle(*[Installed(T, version, 0) for version in range(collect.version)]) == []
     assert alone.handle(Installed(T, collect.version, 4)) == [Joined(T, 4)]
 
@@ -499,8 +498,8 @@ def test_an_older_registration_in_force_does_not_end_the_repetition_of_a_newer_o
     alone.join(1, X, T, U)
     first = [one for one in alone.handle(Unsubscribe((T,))) if isinstance(one, Update)]
     second = [one for one in alone.handle(Unsubscribe((U,))) if isinstance(one, Update)]
-    assert [one.topics for one in second if one.topic == X] == [(X,)]
-    alone.handle(*[Updated(one.topic, one.version) for one in first])
+    assert [one.topics for one in second if X in one.here] == [(X,)]
+    alone.handle(*[Updated(topic, one.version) for one in first for topic in one.here])
     assert [one for one in alone.handle(Fired("subscribe")) if isinstance(one, Update)] == second
-    alone.handle(*[Updated(one.topic, one.version) for one in second])
+    alone.handle(*[Updated(topic, one.version) for one in second for topic in one.here])
     assert alone.handle(Fired("subscribe")) == []

@@ -6,9 +6,10 @@ import pytest
 
 from tests.papers.sequencer.pump import STAMP, Deployment, but
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.groups import SequencingGroup
+from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import SENDERS, Ask, Collect, Creates, Install, Update, Wanted, Withdraw
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.structures.hosting import Forget
 
 RULES = ("PROOF",)
 
@@ -26,9 +27,9 @@ def star() -> Deployment:
 
 def lies(left: dict[Topic, int]) -> list[Any]:
     return [
-        Update(LIAR, 100, T, (T,), left),
-        Collect(LIAR, 100, T, (T, U), (U,), left),
-        Install(LIAR, 100, T, (T,), left),
+        Update(LIAR, 100, (T,), (T,), left),
+        Collect(LIAR, 100, (T,), (T, U), (U,), left),
+        Install(LIAR, 100, (T,), (T,), left),
     ]
 
 
@@ -114,9 +115,12 @@ def test_proofs_survive_a_restart() -> None:
 
 
 def test_a_topic_named_twice_counts_once() -> None:
-    group = SequencingGroup(Topic(0), 1)
-    group.register(Address("s"), 1, (Topic(0), Topic(1)))
-    group.register(Address("s"), 2, (Topic(0), Topic(1), Topic(1)))
-    assert group.listed() == (Topic(1),)
-    group.forget(Address("s"))
-    assert group.listed() == ()
+    t, u = Topic(1), Topic(2)
+    home = TopicManager(Address("home"), None, (), (t, u), {}, STAMP)
+    for sid, topics in (("s", (t, u, u)), ("z", (t,))):
+        home.handle(Install(Address(sid), 1, (t,), topics), Micros(0))
+    assert home.hosted[t].group.listed() == ()
+    home.handle(Install(Address("z"), 2, (t,), (t, u)), Micros(0))
+    assert home.hosted[t].group.listed() == (u,)
+    home.handle(Forget(Address("s")), Micros(0))
+    assert home.hosted[t].group.listed() == ()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unisono.model.deployment import ArchiveSpec
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.model.settings import ArchiveSpec
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 
 @pytest.fixture(params=["files", "stream"])

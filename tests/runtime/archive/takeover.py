@@ -17,9 +17,10 @@ from msgspec import Struct
 from tests.runtime.crash.harness import NODE, TOPICS, Plan, Run
 from tests.runtime.crash.verdicts import judge
 from tests.runtime.test_cluster import free_ports
-from unisono.model.deployment import BrokerSpec, Deployment, LogSpec, NodeSpec, TopicSpec, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec, TopicSpec
 from unisono.model.time import Micros
-from unisono.runtime.nats_server import NatsCluster, NatsServerConfig
+from unisono.runtime.tools.nats_server import NatsCluster, NatsServerConfig
 
 SILENCE_S = 1.5
 """After this much of it a standby takes over."""
@@ -115,7 +116,7 @@ class Takeovers(Run):
     def start_node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         node, _, standby = name.partition("-")
         more = ("--standby",) if standby else ()
-        return self.start(name, *NODE, str(self.file), node, "--journal", "all", "--verbose", *more)
+        return self.start(name, *NODE, str(self.file), node, "--journal", "all", "--log-level", "info", *more)
 
     def _has_published(self, number: int) -> bool:
         return any(record.kind == "publish" for record in self.journals.of(self.process(f"publisher-{number}")))

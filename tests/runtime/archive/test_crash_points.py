@@ -17,11 +17,11 @@ from unisono.archive.schema import to_events
 from unisono.archive.writer import ArchiveConfig
 from unisono.errors import TransportError
 from unisono.model.time import Micros
-from unisono.runtime.ens.nats_wire import NatsOptions
-from unisono.runtime.fenced import FencedError
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.replicated import ReplicatedConfig, ReplicatedLog
-from unisono.runtime.streamed import StreamWriter, open_stream
+from unisono.runtime.archiving.streamed import StreamArchiveWriter, open_stream
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.brokers.nats.fenced import FencedError
+from unisono.runtime.driver.replicated import ReplicatedConfig, ReplicatedLog
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 BIG = "c" * 1_500_000
 """A record of three parts."""
@@ -197,7 +197,7 @@ def test_a_standby_that_dies_in_its_claim(tmp_path: Path, moment: Moment) -> Non
 def test_an_archive_that_dies_in_an_append(tmp_path: Path, moment: Moment) -> None:
     async def story(server: NatsServer, line: CuttingLine) -> None:
         patient = ArchiveConfig(unknown_s=600.0)
-        old = await asyncio.to_thread(StreamWriter, "shelf", NatsOptions((line.url,)), 1, patient)
+        old = await asyncio.to_thread(StreamArchiveWriter, "shelf", NatsOptions((line.url,)), 1, patient)
         await asyncio.to_thread(old.append, rows(1, 2), NOW)
         line.cut_at(1, moment)
         append = await working(lambda: old.append(rows(3, 2), NOW))
@@ -206,7 +206,7 @@ def test_an_archive_that_dies_in_an_append(tmp_path: Path, moment: Moment) -> No
         if moment == "after":
             while (await asyncio.to_thread(archive.bounds))[1] < 4:
                 await asyncio.sleep(0.02)
-        new = await asyncio.to_thread(StreamWriter, "shelf", NatsOptions((server.url,)), 1)
+        new = await asyncio.to_thread(StreamArchiveWriter, "shelf", NatsOptions((server.url,)), 1)
         there = 4 if moment == "after" else 2
         assert new.last == there
         await asyncio.to_thread(new.append, rows(there + 1, 3), NOW)

@@ -7,8 +7,8 @@ from tests.runtime.archive.test_replay import play, publish
 from tests.runtime.test_session import take
 from unisono.archive.disk import RealDisk
 from unisono.model.deployment import Deployment
-from unisono.runtime.node import Node
-from unisono.runtime.session import Session
+from unisono.runtime.client.session import Session
+from unisono.runtime.node.node import Node
 
 
 class FullDisk(RealDisk):
@@ -25,7 +25,7 @@ def test_an_archive_whose_disk_was_full_goes_on_behind_a_recorded_gap(tmp_path: 
         async with session.subscribe("a", "b", start="earliest") as stream:
             await publish(session, 0, 6)
             await take(stream, 6)
-        archivist = nodes[1]._archivist
+        archivist = nodes[1].archivist
         assert archivist is not None
         async with session.subscribe("a", "b", start="earliest") as stream:
             await take(stream, 6)  # all of it is sealed

@@ -14,17 +14,18 @@ import unisono
 from tests.runtime.archive.test_replay import FAST, bounds, offered, shop
 from tests.runtime.test_session import take
 from unisono.errors import MisuseError
-from unisono.model.deployment import ArchiveSpec, Deployment, dump_deployment
-from unisono.runtime.ens.jetstream_api import ApiError
-from unisono.runtime.node import Node
-from unisono.runtime.notification import Notification
-from unisono.runtime.session import Session
+from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.settings import ArchiveSpec
+from unisono.runtime.brokers.nats.jetstream_api import ApiError
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.node.node import Node
 
 
 def start_shelf(file: Path) -> subprocess.Popen[bytes]:
     main = "from unisono.cli.main import main; main()"
     with (file.parent / "shelf.log").open("ab") as log:
-        command = [sys.executable, "-c", main, "node", str(file), "shelf", "--journal", "off", "--verbose"]
+        command = [sys.executable, "-c", main, "node", str(file), "shelf", "--journal", "off", "--log-level", "info"]
         return subprocess.Popen(command, stderr=log, env=dict(os.environ))
 
 
@@ -50,7 +51,7 @@ async def kill_and_replay(base: Path, keep: ArchiveSpec, kills: int, seed: int) 
     dice = random.Random(seed)
     hub = Node(deployment, "hub", base, FAST)
     await hub.start()
-    shelf = start_shelf(file)
+    store = start_shelf(file)
     try:
         async with unisono.connect(deployment, timeout=120) as session, session.subscribe("a", "b") as live:
             stop = asyncio.Event()
@@ -59,9 +60,9 @@ async def kill_and_replay(base: Path, keep: ArchiveSpec, kills: int, seed: int) 
                 await grown(base, keep, last_row(base, keep))
                 await asyncio.sleep(dice.uniform(0.0, 0.4))
                 before = await asyncio.to_thread(offered, base, keep)
-                shelf.kill()
-                shelf.wait()
-                shelf = start_shelf(file)
+                store.kill()
+                store.wait()
+                store = start_shelf(file)
                 await grown(base, keep, len(before))
                 assert (await asyncio.to_thread(offered, base, keep))[: len(before)] == before
             stop.set()
@@ -72,8 +73,8 @@ async def kill_and_replay(base: Path, keep: ArchiveSpec, kills: int, seed: int) 
             again = await replayed(session, count)
             assert [told(event) for event in again] == [told(event) for event in found]
     finally:
-        shelf.kill()
-        shelf.wait()
+        store.kill()
+        store.wait()
         await hub.stop()
 
 
@@ -130,9 +131,9 @@ def test_an_archive_that_is_killed_often_loses_nothing_it_offered(tmp_path: Path
 
 def test_a_named_subscriber_that_was_away_gets_what_it_missed_once(tmp_path: Path) -> None:
     async def story(deployment: Deployment) -> None:
-        hub, shelf = Node(deployment, "hub", tmp_path, FAST), Node(deployment, "shelf", tmp_path, FAST)
+        hub, store = Node(deployment, "hub", tmp_path, FAST), Node(deployment, "shelf", tmp_path, FAST)
         await hub.start()
-        await shelf.start()
+        await store.start()
         found: list[int] = []
         try:
             async with unisono.connect(deployment) as publisher:
@@ -148,7 +149,7 @@ def test_a_named_subscriber_that_was_away_gets_what_it_missed_once(tmp_path: Pat
                     await publish_some(publisher, 20 * round + 10, 10)  # nobody is there
             assert found == list(range(50))
         finally:
-            await shelf.stop()
+            await store.stop()
             await hub.stop()
 
     asyncio.run(story(shop()))

@@ -8,17 +8,18 @@ from tests.runtime.archive.test_replay import FAST, offered, running, shop
 from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.audit import read
-from unisono.model.deployment import ArchiveSpec, BrokerSpec, Deployment, NodeSpec, Region, TopicSpec
-from unisono.runtime.emulate import Emulation
-from unisono.runtime.ens.adapter import Item, Row
-from unisono.runtime.sequenced import SequencedSession
+from unisono.model.deployment import Deployment
+from unisono.model.settings import ArchiveSpec, BrokerSpec, NodeSpec, Region, TopicSpec
+from unisono.runtime.brokers.contract import Item, ItemRow
+from unisono.runtime.client.sequenced import SequencedSession
+from unisono.runtime.tools.emulate import Emulation
 
 ONE_WAY_US = 100_000
 
 
 def far_shelf() -> Deployment:
     """The archive is a tenth of a second away from everybody else."""
-    hub, shelf, broker = free_ports(3)
+    hub, store, broker = free_ports(3)
     return Deployment(
         1,
         "far",
@@ -26,7 +27,7 @@ def far_shelf() -> Deployment:
         round_trip_ms={"here there": ONE_WAY_US / 500},
         nodes=(
             NodeSpec("hub", "here", f"127.0.0.1:{hub}", roles=("sequencer", "broker"), data="data"),
-            NodeSpec("shelf", "there", f"127.0.0.1:{shelf}", "hub", ("archive",), "data"),
+            NodeSpec("shelf", "there", f"127.0.0.1:{store}", "hub", ("archive",), "data"),
         ),
         topics=(TopicSpec("a"),),
         broker=BrokerSpec("embedded", (f"127.0.0.1:{broker}",)),
@@ -81,8 +82,8 @@ def test_events_that_arrive_together_keep_their_own_moments() -> None:
     async def main() -> None:
         async with unisono.connect("memory://") as session, session.subscribe("a", order="fifo") as stream:
             assert isinstance(session, SequencedSession)
-            rows = [Row("a", (b"1",), "c9/p", 1, 11), Row("a", (b"2", b"3"), "c9/p", 2, 22)]
-            session.ground.on_items([*rows, Item("a", b"4", "c9/p", 4, born_us=22), Item("a", b"5", "c9/p", 5)])
+            rows = [ItemRow("a", (b"1",), "c9/p", 1, 11), ItemRow("a", (b"2", b"3"), "c9/p", 2, 22)]
+            session.broker.on_items([*rows, Item("a", b"4", "c9/p", 4, born_us=22), Item("a", b"5", "c9/p", 5)])
             heard = await take(stream, 5)
             assert [(event.data, event.published_us) for event in heard] == [
                 (1, 11),

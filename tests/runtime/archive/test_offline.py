@@ -14,14 +14,15 @@ import unisono
 from tests.runtime.archive.test_replay import FAST
 from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, TopicSpec
+from unisono.model.deployment import Deployment
+from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
 from unisono.model.time import Micros
-from unisono.runtime.delay import DelayProxy
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.node import Node
-from unisono.runtime.notification import Notification
-from unisono.runtime.session import Session
-from unisono.runtime.stream import Stream
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.stream import Stream
+from unisono.runtime.node.node import Node
+from unisono.runtime.tools.delay import DelayProxy
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 Keeper = Literal["broker", "archive", "nobody"]
 EVENTS = 40
@@ -59,10 +60,10 @@ async def world(base: Path, keeper: Keeper) -> AsyncGenerator[tuple[Session, Ses
     """A session that publishes, one that can be cut off, and the network between it and the rest."""
     server, network = NatsServer(base / "nats", NatsServerConfig(jetstream=keeper == "broker")), Network()
     await server.start()
-    hub, shelf = free_ports(2)
+    hub, store = free_ports(2)
     nodes = (NodeSpec("hub", listen=f"127.0.0.1:{hub}", data="data"),)
     if keeper == "archive":
-        nodes += (NodeSpec("shelf", listen=f"127.0.0.1:{shelf}", parent="hub", roles=("archive",), data="data"),)
+        nodes += (NodeSpec("shelf", listen=f"127.0.0.1:{store}", parent="hub", roles=("archive",), data="data"),)
     deployment = Deployment(
         1,
         "shop",

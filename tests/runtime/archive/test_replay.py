@@ -16,29 +16,30 @@ from unisono.archive.reader import Archive
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.errors import DataLossError, PlanError
 from unisono.machine import Gap, Heard
-from unisono.model.deployment import ArchiveSpec, BrokerSpec, Deployment, NodeSpec, TopicSpec
+from unisono.model.deployment import Deployment
 from unisono.model.event import Event
 from unisono.model.ids import Topic
-from unisono.runtime.fetching import GAP, Fetched, Row
-from unisono.runtime.node import Node, NodeConfig
-from unisono.runtime.notification import Notification
-from unisono.runtime.replay import Replay
-from unisono.runtime.session import Session
-from unisono.runtime.streamed import StreamArchive, open_stream
-from unisono.runtime.wal import LogConfig
+from unisono.model.settings import ArchiveSpec, BrokerSpec, NodeSpec, TopicSpec
+from unisono.runtime.archiving.streamed import StreamArchive, open_stream
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.replay import Replay
+from unisono.runtime.driver.log import LogConfig
+from unisono.runtime.links.archive_messages import GAP, ArchiveRow, Fetched
+from unisono.runtime.node.node import Node, NodeConfig
 
 FAST = NodeConfig(witness_s=0, log=LogConfig(sync=False))
 
 
 def shop(keep: ArchiveSpec = ArchiveSpec()) -> Deployment:
     """A sequencer with the broker, and an archive in a node of its own."""
-    hub, shelf = free_ports(2)
+    hub, store = free_ports(2)
     return Deployment(
         1,
         "shop",
         nodes=(
             NodeSpec("hub", listen=f"127.0.0.1:{hub}", roles=("sequencer", "broker"), data="data"),
-            NodeSpec("shelf", listen=f"127.0.0.1:{shelf}", parent="hub", roles=("archive",), data="data"),
+            NodeSpec("shelf", listen=f"127.0.0.1:{store}", parent="hub", roles=("archive",), data="data"),
         ),
         topics=(TopicSpec("a"), TopicSpec("b")),
         broker=BrokerSpec("embedded"),
@@ -341,8 +342,8 @@ class _Shelf:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def _row(seq: int, topic: str, number: int) -> Row:
-    return Row(seq, topic, number, "p", number, {}, f"{topic}{number}".encode())
+def _row(seq: int, topic: str, number: int) -> ArchiveRow:
+    return ArchiveRow(seq, topic, number, "p", number, {}, f"{topic}{number}".encode())
 
 
 def test_the_seam_is_a_cut_of_all_topics_not_the_base_of_each() -> None:

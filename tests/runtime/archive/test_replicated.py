@@ -10,10 +10,10 @@ from msgspec import structs
 
 from unisono.errors import FormatError, TransportError
 from unisono.model.time import Micros
-from unisono.runtime.fenced import FencedError, Stored
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.replicated import Part, ReplicatedConfig, ReplicatedLog
-from unisono.runtime.wal import Logged
+from unisono.runtime.brokers.nats.fenced import FencedError, Stored
+from unisono.runtime.driver.replicated import RecordPart, ReplicatedConfig, ReplicatedLog
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.turns import Logged
 
 
 def play(directory: Path, story: Callable[[NatsServer, ReplicatedConfig], Awaitable[None]]) -> None:
@@ -106,7 +106,7 @@ def test_who_waits_does_not_take_over_from_an_owner_that_beats(tmp_path: Path) -
         await claim
         # On a machine that has no time for it the owner may have been silent; nothing else is an excuse.
         before, last = await asyncio.to_thread(waiting._line.wait, newest_two(waiting))
-        released = msgspec.msgpack.decode(before.data, type=Part).kind == "released"
+        released = msgspec.msgpack.decode(before.data, type=RecordPart).kind == "released"
         assert released or last.at_ns - before.at_ns >= config.patience_s * 1e9
         waiting.close()
 
@@ -119,7 +119,7 @@ async def newest_two(log: ReplicatedLog) -> tuple[Stored, Stored]:
     found: list[Stored] = []
     while (message := await log._line.get(at)) is not None:
         found.append(message)
-        part = msgspec.msgpack.decode(message.data, type=Part)
+        part = msgspec.msgpack.decode(message.data, type=RecordPart)
         if (part.kind, part.owner) == ("claimed", log._owner):
             break
         at += 1

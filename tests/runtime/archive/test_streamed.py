@@ -16,14 +16,15 @@ from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.archive.writer import ArchiveConfig
 from unisono.cli.doctor import check_archive
 from unisono.errors import DataLossError, MisuseError, TransportError
-from unisono.model.deployment import ArchiveSpec, Deployment
+from unisono.model.deployment import Deployment
+from unisono.model.settings import ArchiveSpec
 from unisono.model.time import SECOND, Micros
-from unisono.runtime.ens.nats_wire import NatsOptions
-from unisono.runtime.fenced import PULL_BYTES, FencedError, Stored
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
-from unisono.runtime.node import Node
-from unisono.runtime.session import Session
-from unisono.runtime.streamed import StreamArchive, StreamWriter, open_stream
+from unisono.runtime.archiving.streamed import StreamArchive, StreamArchiveWriter, open_stream
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.brokers.nats.fenced import PULL_BYTES, FencedError, Stored
+from unisono.runtime.client.session import Session
+from unisono.runtime.node.node import Node
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 SMALL = ArchiveConfig(seal_rows=7)
 
@@ -42,8 +43,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.node.name.partition("[")[0]
 
 
-def writer(server: NatsServer, name: str, config: ArchiveConfig = SMALL) -> StreamWriter:
-    return StreamWriter(name, NatsOptions((server.url,)), 1, config)
+def writer(server: NatsServer, name: str, config: ArchiveConfig = SMALL) -> StreamArchiveWriter:
+    return StreamArchiveWriter(name, NatsOptions((server.url,)), 1, config)
 
 
 def reader(server: NatsServer, name: str) -> StreamArchive:
@@ -56,26 +57,26 @@ def everything(archive: StreamArchive) -> list[ArchivedEvent]:
 
 
 def test_rows_come_back_as_they_were_as_soon_as_they_are_appended(server: NatsServer, name: str) -> None:
-    with writer(server, name) as shelf, reader(server, name) as archive:
+    with writer(server, name) as store, reader(server, name) as archive:
         assert archive.bounds() == (1, 0)
-        shelf.append(rows(1, 20), NOW)
+        store.append(rows(1, 20), NOW)
         assert everything(archive) == rows(1, 20)
         for row in range(21, 33):
-            shelf.append(rows(row, 1), NOW)
+            store.append(rows(row, 1), NOW)
         assert everything(archive) == rows(1, 32)
         assert [e for b in archive.read(4, 9) for e in to_events(b)] == rows(5, 5)
         assert [e for b in archive.read(0, 23, ("trades",)) for e in to_events(b)] == rows(1, 23)[::2]
-        assert archive.prefix().numbers == shelf.numbers() == {"trades": 16, "quotes": 17}
+        assert archive.prefix().numbers == store.numbers() == {"trades": 16, "quotes": 17}
         assert archive.check() == []
         with pytest.raises(MisuseError, match="row 33 is not there yet"):
             list(archive.read(30, 33))
 
 
 def test_every_row_is_found_and_read_from_there(server: NatsServer, name: str) -> None:
-    with writer(server, name) as shelf, reader(server, name) as archive:
+    with writer(server, name) as store, reader(server, name) as archive:
         row = 1
         for count in (1, 3, 9, 2, 7, 1, 1, 14, 5):
-            shelf.append(rows(row, count), NOW)
+            store.append(rows(row, count), NOW)
             row += count
         written = rows(1, row - 1)
         for after in range(row - 1):
@@ -89,9 +90,9 @@ def test_every_row_is_found_and_read_from_there(server: NatsServer, name: str) -
 
 
 def test_any_arrow_reads_a_message(server: NatsServer, name: str) -> None:
-    with writer(server, name) as shelf:
-        shelf.append(rows(1, 3), NOW)
-        message: Stored | None = shelf._line.wait(shelf._line.get_last(rows_subject(name)))
+    with writer(server, name) as store:
+        store.append(rows(1, 3), NOW)
+        message: Stored | None = store._line.wait(store._line.get_last(rows_subject(name)))
     assert message is not None
     assert pa.ipc.open_stream(message.data).read_all().column("seq").to_pylist() == [1, 2, 3]
     assert message.headers()["Unisono-First"] == "1"
@@ -100,8 +101,8 @@ def test_any_arrow_reads_a_message(server: NatsServer, name: str) -> None:
 
 def test_a_row_larger_than_a_message_travels_in_parts(server: NatsServer, name: str) -> None:
     large = ArchivedEvent(2, "trades", 9, "p", 1, 1, 1, None, {}, bytes(5 * PART_BYTES))
-    with writer(server, name) as shelf, reader(server, name) as archive:
-        shelf.append([*rows(1, 1), large, *rows(3, 40)], NOW)
+    with writer(server, name) as store, reader(server, name) as archive:
+        store.append([*rows(1, 1), large, *rows(3, 40)], NOW)
         assert everything(archive) == [*rows(1, 1), large, *rows(3, 40)]
         assert [e for b in archive.read(1, 2) for e in to_events(b)] == [large]
 
@@ -140,44 +141,44 @@ def test_reading_below_retention_is_an_explicit_loss(server: NatsServer, name: s
     name = f"{name}-{by}"
     keep = {"keep_bytes": 1} if by == "size" else {"keep_age_us": Micros(3600 * SECOND)}
     later = Micros(2**52)
-    with writer(server, name, ArchiveConfig(seal_rows=10, **keep)) as shelf, reader(server, name) as archive:  # type: ignore[arg-type]
-        shelf.retain(NOW)
+    with writer(server, name, ArchiveConfig(seal_rows=10, **keep)) as store, reader(server, name) as archive:  # type: ignore[arg-type]
+        store.retain(NOW)
         for first in range(1, 41, 10):
-            shelf.append(rows(first, 10), NOW)
+            store.append(rows(first, 10), NOW)
         before = archive.bounds()
         for _ in range(5):
-            shelf.retain(later)
+            store.retain(later)
         assert (before, archive.bounds()) == ((1, 40), (31, 40))
         with pytest.raises(DataLossError, match="rows 6 to 30"):
             list(archive.read(5, 40))
         assert everything(archive) == rows(31, 10)
         assert (archive.dropped().seq, archive.dropped().numbers) == (30, {"trades": 15, "quotes": 16})
         assert archive.prefix().numbers == {"trades": 20, "quotes": 21}
-    with writer(server, name) as shelf:
-        assert (shelf.last, shelf.numbers()) == (40, {"trades": 20, "quotes": 21})
+    with writer(server, name) as store:
+        assert (store.last, store.numbers()) == (40, {"trades": 20, "quotes": 21})
 
 
 def test_rows_removed_while_they_are_read_are_told(server: NatsServer, name: str) -> None:
     """The reader is behind the last row of an answer of the servers when retention overtakes it."""
     third = PULL_BYTES // PART_BYTES
     large = [structs.replace(row, payload=bytes(PART_BYTES * 3 // 4)) for row in rows(1, 3 * third)]
-    with writer(server, name, ArchiveConfig(seal_rows=third, keep_bytes=1)) as shelf, reader(server, name) as archive:
+    with writer(server, name, ArchiveConfig(seal_rows=third, keep_bytes=1)) as store, reader(server, name) as archive:
         for first in range(0, 3 * third, third):
-            shelf.append(large[first : first + third], NOW)
+            store.append(large[first : first + third], NOW)
         reading = archive.read(0, 3 * third)
         had = next(reading).num_rows
         assert had < 2 * third
         for _ in range(2):
-            shelf.retain(NOW)
+            store.retain(NOW)
         with pytest.raises(DataLossError, match=f"rows {had + 1} to {2 * third} "):
             list(reading)
 
 
 def test_rows_that_do_not_continue_the_sequence_are_refused(server: NatsServer, name: str) -> None:
-    with writer(server, name) as shelf:
-        shelf.append(rows(1, 3), NOW)
+    with writer(server, name) as store:
+        store.append(rows(1, 3), NOW)
         with pytest.raises(MisuseError, match="next row is 4"):
-            shelf.append(rows(5, 1), NOW)
+            store.append(rows(5, 1), NOW)
 
 
 def test_wrong_places_are_refused_with_the_reason(server: NatsServer) -> None:
@@ -189,13 +190,13 @@ def test_wrong_places_are_refused_with_the_reason(server: NatsServer) -> None:
 
 
 def test_the_doctor_reads_all_of_it(server: NatsServer, name: str) -> None:
-    with writer(server, name) as shelf:
-        shelf.append(rows(1, 9), NOW)
+    with writer(server, name) as store:
+        store.append(rows(1, 9), NOW)
         assert [(f.state, f.detail.partition(" in ")[0]) for f in check_archive(f"{server.url}/{name}", False)] == [
             ("ok", "rows 1 to 9")
         ]
         for head, body in in_messages(rows(9, 1), "somebody") + in_messages(rows(10, 1), "somebody"):
-            shelf._line.wait(shelf._line.append(rows_subject(name), body, head.block()))
+            store._line.wait(store._line.append(rows_subject(name), body, head.block()))
     (finding,) = check_archive(f"{server.url}/{name}", False)
     assert finding.state == "broken"
     assert finding.detail.endswith("row 9 stands where row 10 should")

@@ -7,13 +7,13 @@ from typing import Any
 
 from unisono.model.ids import event_id
 from unisono.model.journal import Record
-from unisono.runtime.clock import Clock
-from unisono.runtime.dialect import publisher_on
-from unisono.runtime.ens.adapter import EnsNotice, Item, Parcel, unpack
-from unisono.runtime.ens.jetstream import JetStreamEns
-from unisono.runtime.ens.jetstream_api import JetStreamApi, StreamConfig
-from unisono.runtime.ens.nats_client import NatsClient
-from unisono.runtime.ens.nats_wire import Msg, NatsOptions
+from unisono.runtime.brokers.contract import EnsNotice, Item, Parcel, unpack
+from unisono.runtime.brokers.nats.client import NatsClient
+from unisono.runtime.brokers.nats.codec import Msg, NatsOptions
+from unisono.runtime.brokers.nats.jetstream import JetStreamEns
+from unisono.runtime.brokers.nats.jetstream_api import ApiError, JetStreamApi, StreamConfig
+from unisono.runtime.brokers.sequencer_codec import publisher_on
+from unisono.runtime.driver.clock import Clock
 
 DEPLOYMENT = "crash"
 
@@ -61,9 +61,20 @@ async def api(url: str) -> AsyncGenerator[JetStreamApi, None]:
         await client.close()
 
 
+async def find_stream(stream_api: JetStreamApi, topic: str) -> str:
+    """As an adapter does: who finds none makes one, and somebody else may be making it, too."""
+    while True:
+        try:
+            return await stream_api.find_stream(topic, control=False)
+        except ApiError as error:
+            if not error.is_passing:
+                raise
+        await asyncio.sleep(0.02)
+
+
 async def change_stream(url: str, topic: str, **settings: Any) -> None:
     async with api(url) as stream_api:
-        name = await stream_api.find_stream(topic, control=False)
+        name = await find_stream(stream_api, topic)
         config = (await stream_api.call(f"STREAM.INFO.{name}", {}))["config"]
         await stream_api.call(f"STREAM.UPDATE.{name}", {**config, **settings})
 
@@ -71,14 +82,14 @@ async def change_stream(url: str, topic: str, **settings: Any) -> None:
 async def measure_stream(url: str, topic: str) -> tuple[int, int]:
     """Its messages and bytes."""
     async with api(url) as stream_api:
-        name = await stream_api.find_stream(topic, control=False)
+        name = await find_stream(stream_api, topic)
         state = (await stream_api.call(f"STREAM.INFO.{name}", {}))["state"]
         return int(state["messages"]), int(state["bytes"])
 
 
 async def delete_stream(url: str, topic: str) -> None:
     async with api(url) as stream_api:
-        name = await stream_api.find_stream(topic, control=False)
+        name = await find_stream(stream_api, topic)
         await stream_api.call(f"STREAM.DELETE.{name}", {})
 
 
@@ -94,7 +105,7 @@ async def read_back(url: str, topics: Iterable[str]) -> list[Record]:
     records: list[Record] = []
     for topic in topics:
         async with api(url) as stream_api:
-            state = await stream_api.state(await stream_api.find_stream(topic, control=False))
+            state = await stream_api.state(await find_stream(stream_api, topic))
         reader, clock = _Reader(), Clock()
         ens = JetStreamEns(NatsOptions((url,), deployment=DEPLOYMENT), reader)
         await ens.open()
@@ -114,7 +125,7 @@ async def read_back(url: str, topics: Iterable[str]) -> list[Record]:
 async def _until_read(url: str, reader: _Reader, topic: str) -> None:
     """The stream may keep control too, so it is known to be read when its last event is here."""
     async with api(url) as stream_api:
-        name = await stream_api.find_stream(topic, control=False)
+        name = await find_stream(stream_api, topic)
         last = await stream_api.call(f"STREAM.MSG.GET.{name}", {"last_by_subj": topic})
     while not reader.items or reader.items[-1].position < int(last["message"]["seq"]):
         await asyncio.sleep(0.02)

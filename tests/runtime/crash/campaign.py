@@ -2,6 +2,8 @@
 
     python -m tests.runtime.crash.campaign [--seeds 0..199] [--jobs 2] [--without NAME,NAME] [--again]
     python -m tests.runtime.crash.campaign --faults NAME,NAME --broker KIND [--seeds 0..9]
+    python -m tests.runtime.crash.campaign --by clock [--seeds 0..49]         nodes that order by clocks
+    python -m tests.runtime.crash.campaign --moves [--seeds 0..49]            while homes move all the time
     python -m tests.runtime.crash.campaign --summary
 
 A run that passed on these very sources is not played again (`tests.ledger`, campaign `crash`), so what was stopped goes
@@ -25,11 +27,12 @@ from contextlib import contextmanager
 from typing import get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tests.ledger import ROOT, Ledger, commit, sources
 from tests.runtime.crash.harness import BOUND_S, Plan, Run
-from tests.runtime.crash.menu import MENU, Broker, drawn_plan, plan_of, play
+from tests.runtime.crash.menu import MENU, Broker, drawn_plan, plan_of, play, with_moves
+from unisono.model.settings import OrderedBy
 
 BELOW = ROOT / "out" / "crash"
 SLOW_S = 30.0
@@ -53,16 +56,28 @@ class Choice(Struct, frozen=True):
     seed: int
     faults: str = ""
     broker: str = ""
+    by: OrderedBy = "tree"
+    moves: bool = False
 
     @property
     def name(self) -> str:
-        return "-".join(word for word in (self.faults.replace(",", "-"), self.broker, f"seed-{self.seed}") if word)
+        by = "clock" if self.by == "clock" else "moves" if self.moves else ""
+        return "-".join(word for word in (by, self.faults.replace(",", "-"), self.broker, f"seed-{self.seed}") if word)
 
     @property
     def options(self) -> list[str]:
-        return ["--faults", self.faults, *(["--broker", self.broker] if self.broker else [])] if self.faults else []
+        by = ["--by", self.by] if self.by != "tree" else []
+        return [
+            *by,
+            *(["--moves"] if self.moves else []),
+            *(["--faults", self.faults, *(["--broker", self.broker] if self.broker else [])] if self.faults else []),
+        ]
 
     def plan(self) -> Plan:
+        plan = structs.replace(self._plan(), by=self.by)
+        return with_moves(plan) if self.moves else plan
+
+    def _plan(self) -> Plan:
         if not self.faults:
             return drawn_plan(self.seed)
         names = self.faults.split(",")
@@ -190,18 +205,23 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--faults", default="", help="these from the menu instead of drawn ones, with commas")
     parser.add_argument("--broker", default="", help="nats, jetstream or cluster, with --faults")
+    parser.add_argument("--by", default="tree", choices=get_args(OrderedBy), help="how nodes order")
+    parser.add_argument("--moves", action="store_true", help="homes move all the time; by tree only")
     parser.add_argument("--without", default="", help="leave out the seeds that draw one of these, with commas")
     parser.add_argument("--again", action="store_true", help="also what has passed on these very sources")
     parser.add_argument("--summary", action="store_true", help="print what is known about these sources")
     parser.add_argument("--one", type=int, help="only this seed, in this process")
     options = parser.parse_args()
     if options.one is not None:
-        return play_here(Choice(options.one, options.faults, options.broker))
+        return play_here(Choice(options.one, options.faults, options.broker, options.by, options.moves))
     if options.summary:
         print(summary())
         return 0
     first, _, last = options.seeds.partition("..")
-    choices = [Choice(seed, options.faults, options.broker) for seed in range(int(first), int(last or first) + 1)]
+    choices = [
+        Choice(seed, options.faults, options.broker, options.by, options.moves)
+        for seed in range(int(first), int(last or first) + 1)
+    ]
     left_out = options.without.split(",")
     choices = [choice for choice in choices if not any(fault in left_out for fault in choice.plan().faults)]
     return 1 if campaign(choices, options.jobs, options.again) else 0

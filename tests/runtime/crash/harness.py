@@ -26,10 +26,11 @@ from tests.runtime.crash.broker import DEPLOYMENT, make_stream, read_back
 from tests.runtime.crash.disks import Disks
 from tests.runtime.crash.journals import Journals
 from tests.runtime.crash.network import Network
-from tests.runtime.crash.prepared import LEASE_VARIABLE
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Region, TopicSpec, dump_deployment
+from tests.runtime.crash.prepared import LEASE_VARIABLE, MOVES_VARIABLE
+from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.journal import Record
-from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Region, Sequencing, TopicSpec
+from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 TOPICS = ("trades", "quotes")
@@ -66,6 +67,8 @@ class Plan(Struct, frozen=True):
     faults: tuple[str, ...] = ()
     """Names from the menu."""
     broker: Literal["nats", "jetstream", "cluster"] = "nats"
+    by: OrderedBy = "tree"
+    """How nodes order."""
     own_streams: bool = False
     """JetStream: the topics have streams that the user made, so that control has streams of its own."""
     interval_us: int = 10_000
@@ -92,6 +95,8 @@ class Run:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.emptied: dict[str, None] = {}
         """Topics of which the broker has lost what it had kept."""
+        self.moves = 0
+        """Orders to move a home that the root has given."""
         self.nodes = list(NODES)
         self.file = directory / "lead.toml"
         """The deployment as the harness sees it, past all proxies."""
@@ -218,6 +223,7 @@ class Run:
             broker=BrokerSpec(
                 "jetstream" if self.plan.broker == "jetstream" else "nats", tuple(server.url for server in self.servers)
             ),
+            sequencing=Sequencing(by=self.plan.by),
         )
 
     async def _seen_by(self, party: str) -> Deployment:
@@ -260,6 +266,8 @@ class Run:
         environment = {**os.environ, "PYTHONPATH": PATHS, "PYTHONUNBUFFERED": "1"}
         if self.plan.lease_s is not None:
             environment[LEASE_VARIABLE] = str(round(self.plan.lease_s * 1e6))
+        if "move-homes" in self.plan.faults:
+            environment[MOVES_VARIABLE] = "1"
         if "clock-step" in self.plan.faults:
             stamp = self._stamps.setdefault(name, self.directory / f"{name}.clock")
             if not stamp.exists():
@@ -300,7 +308,7 @@ class Run:
         new.replace(stamp)
 
     def start_node(self, name: str, *options: str) -> subprocess.Popen[bytes]:
-        return self.start(name, *NODE, str(self.path(name)), name, "--journal", "all", "--verbose", *options)
+        return self.start(name, *NODE, str(self.path(name)), name, "--journal", "all", "--log-level", "info", *options)
 
     async def until_up(self, name: str) -> bool:
         """Whether a node that was started serves; False when it has ended instead."""
@@ -330,8 +338,13 @@ class Run:
         process = self.start(name, *worker)
         assert process.stdout is not None
         line = await asyncio.get_running_loop().run_in_executor(None, process.stdout.readline)
-        if line != b"ready\n":
+        if line == b"ready\n":
+            return
+        code = await asyncio.get_running_loop().run_in_executor(None, process.wait)
+        if code != TOLD_TO_COME_BACK or "connect again" not in self.said(name):
             raise AssertionError(f"{name} did not start: {self.said(name)[-500:]}")
+        self.story.append(f"{name} connects again")  # a node has forgotten what others told it
+        await self._start_client(name, what, *arguments)
 
     def process(self, name: str) -> str:
         """Which of the processes that were this client is it now? Each has a journal of its own."""

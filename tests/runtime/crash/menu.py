@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct, structs
 
-from tests.runtime.crash import broker_faults, data_faults, network_faults, process_faults
+from tests.runtime.crash import broker_faults, data_faults, moving_faults, network_faults, process_faults
 from tests.runtime.crash.harness import AWAY_S, BOUND_S, Plan, Run
 from tests.runtime.crash.verdicts import judge, silent_errors
 from unisono.errors import UnisonoError
@@ -30,6 +30,8 @@ class Fault(Struct, frozen=True):
     play: Callable[[Run, Random], Awaitable[None]]
     brokers: tuple[Broker, ...] = EVERYWHERE
     """Where there is such a thing."""
+    is_drawn: bool = True
+    """Else it comes only to runs that are asked to have it (`campaign --moves`): drawn plans stay as they were."""
     forgets: bool = False
     """Something that was kept is gone: one such per run, since nobody promises anything for two at once."""
 
@@ -47,6 +49,7 @@ MENU: dict[str, Fault] = {
     "clock-step": Fault(process_faults.clock_step),
     "node-added": Fault(process_faults.node_added),
     "churn": Fault(process_faults.churn),
+    "move-homes": Fault(moving_faults.move_homes, is_drawn=False),
     "cut-both-ways": Fault(network_faults.cut_both_ways),
     "cut-one-way": Fault(network_faults.cut_one_way),
     "broken-connections": Fault(network_faults.broken_connections),
@@ -67,7 +70,7 @@ MENU: dict[str, Fault] = {
 def drawn_plan(seed: int) -> Plan:
     """One run of the campaign: the menu in turn for the first fault, anything that goes with it for the others. In one
     of ten everything takes longer than callers wait, in three of ten there is five times as much to do."""
-    dice, names = Random(seed), list(MENU)
+    dice, names = Random(seed), [name for name, fault in MENU.items() if fault.is_drawn]
     chosen = [names[seed % len(names)]]
     broker = dice.choice(MENU[chosen[0]].brokers)
     is_long, is_busy = seed % 10 == 9, seed % 10 in (2, 4, 7)
@@ -82,10 +85,15 @@ def drawn_plan(seed: int) -> Plan:
     return structs.replace(plan, interval_us=2_000) if is_busy else plan
 
 
+def with_moves(plan: Plan) -> Plan:
+    """The same, while homes move all the time."""
+    return structs.replace(plan, faults=(*plan.faults, "move-homes"))
+
+
 def plan_of(seed: int, faults: list[str], broker: Broker, away_s: tuple[float, float] = AWAY_S) -> Plan:
     lease_s = LEASE_S if "pause-past-lease" in faults else None
     own_streams = "stream-full" in faults and seed % 2 == 0
-    return Plan(seed, tuple(faults), broker, own_streams, away_s=away_s, lease_s=lease_s)
+    return Plan(seed, tuple(faults), broker, own_streams=own_streams, away_s=away_s, lease_s=lease_s)
 
 
 async def play(run: Run) -> list[str]:

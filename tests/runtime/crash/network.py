@@ -4,7 +4,7 @@ So each can be made slow, held in one direction or both, or broken, while the ot
 """
 
 from unisono.model.time import Micros
-from unisono.runtime.delay import DelayProxy
+from unisono.runtime.tools.delay import DelayProxy
 
 
 class Network:

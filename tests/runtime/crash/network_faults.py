@@ -6,7 +6,7 @@ from random import Random
 from tests.runtime.crash.harness import NODES, Run
 from tests.runtime.crash.process_faults import span
 from unisono.model.time import Micros
-from unisono.runtime.delay import DelayProxy
+from unisono.runtime.tools.delay import DelayProxy
 
 
 def _victims(run: Run, dice: Random) -> tuple[str, list[DelayProxy]]:

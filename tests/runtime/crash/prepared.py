@@ -8,16 +8,20 @@ import faulthandler
 import os
 import signal
 import sys
+from functools import partial
 from types import FrameType
 
 from msgspec.structs import replace
 
-from unisono.model.time import SECOND, Micros
-from unisono.protocols.sequencer import config
-from unisono.runtime import sequencing
+from unisono.model.time import MILLISECOND, SECOND, Micros
+from unisono.planning.homes import HomesConfig
+from unisono.protocols.sequencer import config, deployed
 
 LEASE_VARIABLE = "UNISONO_CRASH_LEASE_US"
 """With it, clients are forgotten after so long: ten minutes are too long for a run."""
+MOVES_VARIABLE = "UNISONO_CRASH_MOVES"
+"""With it, nodes tell the root so often where topics are at home that these can be moved from the start."""
+VIEWS_US = Micros(200 * MILLISECOND)
 PAYLOAD_KEEP_US = Micros(15 * SECOND)
 """Instead of a minute; longer than anything in the menu is away."""
 
@@ -26,10 +30,18 @@ def prepare() -> None:
     """Call it before anything that knows how long clients may stay away is imported."""
     faulthandler.enable()
     signal.signal(signal.SIGUSR1, _show)
-    sequencing.local = lambda: replace(config.local(), payload_keep_us=PAYLOAD_KEEP_US)
-    sequencing.region = lambda: replace(config.region(), payload_keep_us=PAYLOAD_KEEP_US)
+    deployed.local = lambda: replace(config.local(), payload_keep_us=PAYLOAD_KEEP_US)
+    deployed.region = lambda: replace(config.region(), payload_keep_us=PAYLOAD_KEEP_US)
     if LEASE_VARIABLE in os.environ:
-        sequencing.CLIENT_LEASE_US = Micros(int(os.environ[LEASE_VARIABLE]))
+        deployed.CLIENT_LEASE_US = Micros(int(os.environ[LEASE_VARIABLE]))
+    from unisono.runtime.client import ordering  # only now: it knows how long clients may stay away
+
+    ordering.RELIABLE_WAIT_US = PAYLOAD_KEEP_US
+    if MOVES_VARIABLE in os.environ:
+        from unisono.runtime.node import node
+
+        config_of_nodes = partial(node.NodeConfig, homes=HomesConfig(period_us=VIEWS_US))
+        node.NodeConfig = config_of_nodes  # type: ignore[misc,assignment]
 
 
 def _show(number: int, frame: FrameType | None) -> None:

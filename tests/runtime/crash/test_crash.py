@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.crash.harness import Run
-from tests.runtime.crash.menu import MENU, Broker, drawn_plan, plan_of, play
+from tests.runtime.crash.menu import MENU, Broker, drawn_plan, plan_of, play, with_moves
 
 SHORT = (0.2, 0.5)
 
@@ -19,7 +19,7 @@ def check(run: Run) -> None:
 @pytest.mark.parametrize(
     ("broker", "faults"),
     [
-        ("nats", ["kill-node", "kill-publisher", "pause-node", "cut-one-way"]),
+        ("nats", ["kill-node", "kill-publisher", "pause-node", "cut-one-way", "move-homes"]),
         ("jetstream", ["kill-broker", "kill-subscriber", "clock-step"]),
         ("jetstream", ["full-disk", "failing-sync", "stream-full", "large-payload"]),
         ("cluster", ["broker-route-cut", "delay", "churn", "broken-connections"]),
@@ -41,3 +41,11 @@ def test_a_fault_alone_reorders_nothing_and_loses_nothing_silently(tmp_path: Pat
 @pytest.mark.parametrize("seed", range(200))
 def test_faults_drawn_from_the_menu_reorder_nothing_and_lose_nothing_silently(tmp_path: Path, seed: int) -> None:
     check(Run(tmp_path, drawn_plan(seed)))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(50))
+def test_homes_that_move_all_the_time_reorder_nothing_and_lose_nothing_silently(tmp_path: Path, seed: int) -> None:
+    run = Run(tmp_path, with_moves(drawn_plan(seed)))
+    check(run)
+    assert run.moves > 0

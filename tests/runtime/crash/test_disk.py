@@ -9,7 +9,8 @@ from pathlib import Path
 import unisono
 from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.settings import BrokerSpec, NodeSpec
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
 ROOM_BYTES = 48 << 10

@@ -14,8 +14,9 @@ from msgspec import structs
 import unisono
 from tests.runtime.crash.test_start import UNISONO
 from tests.runtime.test_cluster import free_ports
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, TopicSpec, dump_deployment
-from unisono.runtime.nats_server import NatsServer, NatsServerConfig
+from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Sequencing, TopicSpec
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 
 class World:
@@ -51,7 +52,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(directory: Path, broker: str, names: tuple[str, ...]) -> AsyncIterator[World]:
+async def world(directory: Path, broker: str, names: tuple[str, ...], by: OrderedBy = "tree") -> AsyncIterator[World]:
     nats = NatsServer(directory / "nats", NatsServerConfig())
     if broker == "nats":
         await nats.start()
@@ -64,7 +65,9 @@ async def world(directory: Path, broker: str, names: tuple[str, ...]) -> AsyncIt
     if broker == "embedded":
         nodes = (structs.replace(nodes[0], roles=("sequencer", "broker")), *nodes[1:])
     topics = tuple(TopicSpec(f"of-{name}", name) for name in names)
-    made = World(directory, Deployment(1, "forgotten", nodes=nodes, topics=topics, broker=spec))
+    made = World(
+        directory, Deployment(1, "forgotten", nodes=nodes, topics=topics, broker=spec, sequencing=Sequencing(by=by))
+    )
     try:
         for name in names:
             made.start(name)

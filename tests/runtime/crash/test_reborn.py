@@ -8,8 +8,11 @@ import pytest
 
 import unisono
 from tests.runtime.crash.test_forgotten import World, connected, publish, spoil, world
-from unisono.runtime.notification import Notification
-from unisono.runtime.stream import Stream
+from unisono.model.ids import Address
+from unisono.model.settings import OrderedBy
+from unisono.runtime.client.sequenced import SequencedSession
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.stream import Stream
 
 LAST = "the last"
 
@@ -116,5 +119,40 @@ def test_an_emptied_node_goes_on_and_whoever_used_its_topics_is_told(tmp_path: P
                 (event,) = await heard(stream, ("of-n",))
                 assert event.number is not None
                 assert event.number > 1 << 40
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("by", ["tree", pytest.param("clock", marks=pytest.mark.campaign)])
+def test_a_session_that_began_while_the_node_was_away_is_told_that_its_topics_are_others(
+    tmp_path: Path, by: OrderedBy
+) -> None:
+    """The root tells it the number that the topic had. Nothing that the node ever showed it could tell it more."""
+
+    async def run() -> None:
+        async with asyncio.timeout(150), world(tmp_path, "nats", ("hub", "leaf"), by) as made:
+            async with connected(made) as session:
+                await publish(session, "of-leaf", 3)
+            made.kill("leaf")
+            spoil(made.data("leaf"), tmp_path / "backup", "emptied")
+            async with connected(made) as session:
+                assert isinstance(session, SequencedSession)
+                while not session.links.is_up(Address("hub")):
+                    await asyncio.sleep(0.01)
+                joining = asyncio.ensure_future(session.subscribe("of-leaf").__aenter__())
+                while session.topic_of("of-leaf") is None and not joining.done():
+                    await asyncio.sleep(0.01)
+                made.start("leaf", "--new-incarnation")
+                if by == "clock":
+                    with pytest.raises(unisono.UnisonoError, match="has forgotten the topic 'of-leaf'"):
+                        await joining
+                else:  # the root has told it the number again
+                    stream = await joining
+                    async with connected(made) as other:
+                        await publish_last(other, ("of-leaf",))
+                        assert (await heard(stream, ("of-leaf",)))[-1].data == LAST
+            async with connected(made) as session, session.subscribe("of-leaf") as stream:
+                await publish_last(session, ("of-leaf",))
+                assert (await heard(stream, ("of-leaf",)))[-1].data == LAST
 
     asyncio.run(run())

@@ -17,14 +17,16 @@ from msgspec import structs
 import unisono
 from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
-from unisono.model.deployment import BrokerSpec, Deployment, LogSpec, NodeSpec, dump_deployment, load_deployment
+from unisono.model.deployment import Deployment, dump_deployment, load_deployment
 from unisono.model.ids import Address
+from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec
 from unisono.model.time import Micros
-from unisono.runtime import edge
-from unisono.runtime.holding import Holding, Identity
-from unisono.runtime.node import Node
-from unisono.runtime.sequencer import MACHINE
-from unisono.runtime.wal import Log, LogConfig, Logged
+from unisono.runtime.driver.data_directory import DataDirectory, Identity
+from unisono.runtime.driver.log import FileLog, LogConfig
+from unisono.runtime.links import control
+from unisono.runtime.node.node import Node
+from unisono.runtime.node.ordering import TREE_LOG
+from unisono.turns import Logged
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
 
@@ -51,8 +53,10 @@ def running(file: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     node = start(file, *options)
     try:
         assert node.stderr is not None
-        line = node.stderr.readline()
-        assert "listens on port" in line, line + node.stderr.read()
+        said = [node.stderr.readline()]
+        while said[-1] and "listens on port" not in said[-1]:
+            said.append(node.stderr.readline())
+        assert said[-1], said
         yield node
     finally:
         node.kill()
@@ -140,15 +144,15 @@ def damage(directory: Path, how: str) -> str:
         log.write_bytes(bytes(data))
         return "damaged at byte"
     if how == "version":
-        log.write_bytes(log.read_bytes().replace(MACHINE.encode(), b"x" * len(MACHINE)))
+        log.write_bytes(log.read_bytes().replace(TREE_LOG.encode(), b"x" * len(TREE_LOG)))
         return "damaged at byte 0"
     if how == "identity":
         (directory / "IDENTITY").write_text("{}")
         return "does not say whose the directory is"
-    written = Log(directory, MACHINE, edge.Logged, LogConfig())
+    written = FileLog(directory, TREE_LOG, control.Logged, LogConfig())
     list(written.recover()[1])
     if how == "inputs":
-        written.commit([Logged(Micros(2), edge.Opened(1, ()))])
+        written.commit([Logged(Micros(2), control.TopicsOpened(1, ()))])
     else:
         written.finish_snapshot(written.begin_snapshot(Micros(1), {"links": 1}))
     written.close()
@@ -199,7 +203,7 @@ def away(tmp_path: Path, kind: str) -> dict[str, object]:
 @pytest.mark.parametrize("kind", ["embedded", "nats", "jetstream", "udp", "log"])
 def test_a_node_that_waits_for_its_broker_stops_when_it_is_told_to(tmp_path: Path, kind: str) -> None:
     file = write(tmp_path, **away(tmp_path, kind))
-    node = start(file, "--verbose")
+    node = start(file, "--log-level", "info")
     try:
         lock = tmp_path / "data" / "n" / "LOCK"
         while not lock.exists() or not lock.read_bytes():
@@ -218,9 +222,9 @@ def test_a_stop_while_the_log_is_read_again_ends_the_node_and_keeps_the_log(tmp_
     directory = tmp_path / "data" / "n"
     with running(file):
         asyncio.run(publish(file, 1))
-    log = Log(directory, MACHINE, edge.Logged, LogConfig(sync=False))
+    log = FileLog(directory, TREE_LOG, control.Logged, LogConfig(sync=False))
     inputs = list(log.recover()[1])
-    many = [Logged(inputs[-1].at, edge.Open(Address("c"), i, (f"t{i}",))) for i in range(60_000)]
+    many = [Logged(inputs[-1].at, control.OpenTopics(Address("c"), i, (f"t{i}",))) for i in range(60_000)]
     log.commit(many)
     log.close()
     before = sorted(path.name for path in directory.iterdir())
@@ -240,14 +244,18 @@ def test_a_stop_while_the_log_is_read_again_ends_the_node_and_keeps_the_log(tmp_
 
 
 def test_a_lock_ends_with_its_process_and_an_identity_is_written_once(tmp_path: Path) -> None:
-    held = Holding(tmp_path)
+    held = DataDirectory(tmp_path)
     with pytest.raises(unisono.MisuseError, match=f"in use by process {os.getpid()}"):
-        Holding(tmp_path)
+        DataDirectory(tmp_path)
     mine = Identity("d", "n")
     held.identify(mine)
     held.identify(mine)
     assert msgspec.json.decode((tmp_path / "IDENTITY").read_bytes(), type=Identity) == mine
     with pytest.raises(unisono.MisuseError, match="name another directory"):
         held.identify(Identity("other", "n"))
+    held.identify(Identity("d", "n", "4e0b"))  # the file has got an id since
+    held.identify(mine)
+    with pytest.raises(unisono.MisuseError, match="id 4e0b"):
+        held.identify(Identity("d", "n", "77aa"))
     held.release()
-    Holding(tmp_path).release()
+    DataDirectory(tmp_path).release()

@@ -21,7 +21,8 @@ def judge(run: Run, kept: list[Record]) -> list[str]:
 
 def broken_promises(run: Run, journal: Journal) -> list[str]:
     """Events that a subscriber, subscribed before they were published and living to the end, was told it will not get,
-    although the broker keeps them."""
+    and did not get, although the broker keeps them. By clock a gap of one stamper names a span of numbers in which
+    events of others lie, that come."""
     if run.plan.broker != "jetstream":
         return []
     records = journal.records
@@ -33,6 +34,7 @@ def broken_promises(run: Run, journal: Journal) -> list[str]:
         if record.kind == "timestamp" and record.number is not None:
             numbers.setdefault(record.topic, {})[record.number] = record.event
     since = {(r.subscriber, r.topic): (r.at_us, r.who) for r in records if r.kind == "subscribe"}
+    heard = {(record.subscriber, record.event) for record in records if record.kind == "deliver"}
     broken = []
     for gap in records:
         if gap.kind != "gap" or gap.note == AWAY or gap.topic in run.emptied:
@@ -42,7 +44,8 @@ def broken_promises(run: Run, journal: Journal) -> list[str]:
             continue
         first, last = gap.number or 0, gap.last_number or gap.number or 0  # an incarnation skips 2**52 numbers
         for number, event in numbers.get(gap.topic, {}).items():
-            if first <= number <= last and published.get(event, 0) > began:
+            is_lost = first <= number <= last and (gap.subscriber, event) not in heard
+            if is_lost and published.get(event, 0) > began:
                 broken.append(f"{event} is kept by the broker, and {gap.subscriber} was told: {gap.note}")
     return broken
 

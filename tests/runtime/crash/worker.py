@@ -24,7 +24,7 @@ prepare()
 import unisono  # noqa: E402
 from unisono.errors import TransportError  # noqa: E402
 from unisono.model.promise import Reliability  # noqa: E402
-from unisono.runtime.loop import run, stop_signal  # noqa: E402
+from unisono.runtime.driver.loop import run, stop_signal  # noqa: E402
 
 COMMIT_EVERY = 10
 NAMES_MAX = 12

@@ -8,12 +8,12 @@ import pytest
 
 from tests.runtime.ens.worlds import PATIENCE_S, Ear, EmbeddedWorld, JetStreamWorld, NatsWorld
 from unisono.model.time import Micros
-from unisono.runtime.delay import DelayProxy
-from unisono.runtime.ens.adapter import Ens, Item, Lost, Up
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.ens.jetstream import JetStreamEns
-from unisono.runtime.ens.nats import NatsEns
-from unisono.runtime.ens.nats_wire import NatsOptions
+from unisono.runtime.brokers.contract import Ens, Item, Lost, Up
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.nats.adapter import NatsEns
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.brokers.nats.jetstream import JetStreamEns
+from unisono.runtime.tools.delay import DelayProxy
 
 TOTAL = 3_000
 CUTS = 4

@@ -1,4 +1,4 @@
-"""The embedded broker and the hub in particular: tokens, patience with slow readers, hostile bytes, weather."""
+"""The embedded broker and the hub in particular: tokens, patience with slow readers, hostile bytes, faults."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.runtime.ens.worlds import PATIENCE_S, Ear
 from unisono.errors import MisuseError, TransportError
-from unisono.runtime.ens import broker as wire
-from unisono.runtime.ens.adapter import Down, Item, Lost
-from unisono.runtime.ens.broker import Broker, BrokerConfig
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.ens.memory import Hub, HubConfig, MemoryEns, Weather
+from unisono.runtime.brokers.contract import Down, Item, Lost
+from unisono.runtime.brokers.embedded import server as wire
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.embedded.server import EmbeddedBroker, EmbeddedBrokerConfig
+from unisono.runtime.brokers.memory.adapter import DeliveryFaults, Hub, HubConfig, MemoryEns
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -29,7 +29,7 @@ async def opened(port: int, ear: Ear, token: str = "") -> EmbeddedEns:
 
 def test_tokens_say_who_may_enter_and_who_may_publish_control() -> None:
     async def main() -> None:
-        broker = Broker(BrokerConfig(client_token="cl1ent", node_token="n0de"))
+        broker = EmbeddedBroker(EmbeddedBrokerConfig(client_token="cl1ent", node_token="n0de"))
         port = await broker.start()
         with pytest.raises(TransportError, match="token"):
             await opened(port, Ear(), "wrong")
@@ -49,14 +49,14 @@ def test_tokens_say_who_may_enter_and_who_may_publish_control() -> None:
 
 def test_a_client_that_forges_control_on_the_wire_is_thrown_out() -> None:
     async def main() -> None:
-        broker = Broker(BrokerConfig(node_token="n0de"))
+        broker = EmbeddedBroker(EmbeddedBrokerConfig(node_token="n0de"))
         port = await broker.start()
         here = Ear()
         node = await opened(port, here, "n0de")
         await node.subscribe("trades", control=True)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         rows = wire.msgspec.Raw(wire.encoder.encode([(b"forged", "", 0, None)]))
-        messages = [wire.Greet("s"), wire.Group("trades", True, 1, rows), wire.Put(1)]
+        messages = [wire.Greet("s"), wire.ItemGroup("trades", True, 1, rows), wire.PutItems(1)]
         writer.write(wire.pack([wire.encoder.encode(message) for message in messages]))
         answer = await reader.read()  # until the broker hangs up
         assert b"only nodes publish control" in answer
@@ -72,7 +72,7 @@ def test_a_client_that_forges_control_on_the_wire_is_thrown_out() -> None:
 
 def test_a_patient_broker_slows_the_publisher_and_loses_nothing() -> None:
     async def main() -> None:
-        broker = Broker(BrokerConfig(queue_bytes_max=64 * 1024, patience_us=int(PATIENCE_S * 1e6)))
+        broker = EmbeddedBroker(EmbeddedBrokerConfig(queue_bytes_max=64 * 1024, patience_us=int(PATIENCE_S * 1e6)))
         port = await broker.start()
         here, there = Ear(), Ear()
         subscriber, publisher = await opened(port, here), await opened(port, there)
@@ -101,7 +101,7 @@ def test_a_patient_broker_slows_the_publisher_and_loses_nothing() -> None:
 
 def test_a_broker_that_lost_patience_tells_how_much_was_dropped() -> None:
     async def main() -> None:
-        broker = Broker(BrokerConfig(queue_bytes_max=64 * 1024, patience_us=50_000))
+        broker = EmbeddedBroker(EmbeddedBrokerConfig(queue_bytes_max=64 * 1024, patience_us=50_000))
         port = await broker.start()
         here, there = Ear(), Ear()
         slow, publisher = await opened(port, here), await opened(port, there)
@@ -131,11 +131,11 @@ chunks = st.binary(max_size=60) | st.builds(
             [
                 wire.Greet("s"),
                 wire.Greet("s", version=99),
-                wire.Open("trades", False, 1),
-                wire.Shut("trades", True),
+                wire.OpenChannel("trades", False, 1),
+                wire.ShutChannel("trades", True),
                 wire.Ping(),
-                wire.Put(2**63 - 1),
-                wire.Group("trades", False, 3, wire.msgspec.Raw(b"\xc0")),
+                wire.PutItems(2**63 - 1),
+                wire.ItemGroup("trades", False, 3, wire.msgspec.Raw(b"\xc0")),
                 {"no": "message"},
                 [],
                 None,
@@ -150,7 +150,7 @@ chunks = st.binary(max_size=60) | st.builds(
 @given(st.lists(chunks, max_size=4))
 def test_hostile_bytes_end_their_own_connection_only(sent: list[bytes]) -> None:
     async def main() -> None:
-        broker = Broker()
+        broker = EmbeddedBroker()
         port = await broker.start()
         here = Ear()
         ens = await opened(port, here)
@@ -171,9 +171,9 @@ def test_hostile_bytes_end_their_own_connection_only(sent: list[bytes]) -> None:
 
 
 def test_weather_is_drawn_from_its_seed() -> None:
-    def play(weather: Weather) -> list[int]:
+    def play(faults: DeliveryFaults) -> list[int]:
         async def main() -> list[int]:
-            hub, here = Hub(HubConfig(weather=weather)), Ear()
+            hub, here = Hub(HubConfig(faults=faults)), Ear()
             ens = MemoryEns(hub, here)
             await ens.open()
             await ens.subscribe("trades")
@@ -185,13 +185,13 @@ def test_weather_is_drawn_from_its_seed() -> None:
         return asyncio.run(main())
 
     everything = list(range(200))
-    assert play(Weather(delay_us=(0, 5_000))) == everything
-    shaken = play(Weather(delay_us=(0, 20_000), reorder=True))
+    assert play(DeliveryFaults(delay_us=(0, 5_000))) == everything
+    shaken = play(DeliveryFaults(delay_us=(0, 20_000), reorder=True))
     assert shaken != everything
     assert sorted(shaken) == everything
-    lossy = play(Weather(loss=0.3, seed=7))
-    assert lossy == play(Weather(loss=0.3, seed=7))
-    assert lossy != play(Weather(loss=0.3, seed=8))
+    lossy = play(DeliveryFaults(loss=0.3, seed=7))
+    assert lossy == play(DeliveryFaults(loss=0.3, seed=7))
+    assert lossy != play(DeliveryFaults(loss=0.3, seed=8))
     assert 100 < len(lossy) < 180
 
 

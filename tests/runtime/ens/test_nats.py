@@ -18,13 +18,24 @@ from nats.js.api import DiscardPolicy
 from tests.runtime.ens.worlds import PATIENCE_S, SMALL, Ear, JetStreamWorld, NatsClusterWorld, NatsWorld
 from unisono.errors import DataLossError, MisuseError, TransportError
 from unisono.model.time import Micros
-from unisono.runtime.ens.adapter import Down, Item, Limits, Lost, Parcel, Rejected, Row, Up, count_items, unpack
-from unisono.runtime.ens.jetstream import JetStreamEns
-from unisono.runtime.ens.jetstream_api import StreamConfig, stream_name
-from unisono.runtime.ens.nats import UNASKED_MAX, NatsEns
-from unisono.runtime.ens.nats_items import control_prefix, decode, decode_all, encode, header_block
-from unisono.runtime.ens.nats_wire import Msg, NatsOptions, NatsWire, normalize
-from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.brokers.contract import (
+    AdapterLimits,
+    Down,
+    Item,
+    ItemRejected,
+    ItemRow,
+    Lost,
+    Parcel,
+    Up,
+    count_items,
+    unpack,
+)
+from unisono.runtime.brokers.nats.adapter import UNASKED_MAX, NatsEns
+from unisono.runtime.brokers.nats.codec import Msg, NatsOptions, NatsWire, normalize
+from unisono.runtime.brokers.nats.items import control_prefix, decode, decode_all, encode, header_block
+from unisono.runtime.brokers.nats.jetstream import JetStreamEns
+from unisono.runtime.brokers.nats.jetstream_api import StreamConfig, stream_name
+from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 CONTROL = control_prefix("d")
 
@@ -91,9 +102,9 @@ def test_only_nodes_publish_control() -> None:
             await client.open()
             client.publish([Item("trades", b"forged stamp", control=True), Item("trades", b"event", "p", 1)])
             await here.until(lambda: len(here.items) == 1)
-            await there.until(lambda: bool(there.heard(Rejected)))
+            await there.until(lambda: bool(there.heard(ItemRejected)))
             assert here.payloads() == [b"event"]
-            rejected = there.heard(Rejected)[0]
+            rejected = there.heard(ItemRejected)[0]
             assert (rejected.item.topic, rejected.item.control) == ("trades", True)
             await client.close()
 
@@ -219,7 +230,7 @@ def test_a_pause_between_pings_is_over_when_somebody_waits_or_much_is_open(monke
     async def main() -> None:
         async with NatsWorld() as world:
             ear = Ear()
-            publisher = NatsEns(NatsOptions((world.servers[0].url,)), ear, Limits(open_items_max=100))
+            publisher = NatsEns(NatsOptions((world.servers[0].url,)), ear, AdapterLimits(open_items_max=100))
             await publisher.open()
             publisher.publish(ids(1))
             publisher.publish(ids(2))  # the first ping is under way; behind its answer a pause would begin
@@ -233,7 +244,7 @@ def test_a_pause_between_pings_is_over_when_somebody_waits_or_much_is_open(monke
             await ear.until(lambda: ear.confirmed == 62 + UNASKED_MAX)
             await publisher.close()
 
-    monkeypatch.setattr("unisono.runtime.ens.nats.PAUSE_S", 3600.0)
+    monkeypatch.setattr("unisono.runtime.brokers.nats.adapter.PAUSE_S", 3600.0)
     run(main())
 
 
@@ -358,7 +369,7 @@ def test_what_a_stream_refused_is_not_sent_again() -> None:
             subscriber, publisher = await world.connect(here), await world.connect(there)
             await subscriber.subscribe("trades")
             publisher.publish([Item("mute", b"1", "p", 1), Item("full", b"2", "p", 1)])
-            await there.until(lambda: bool(there.heard(Rejected)))
+            await there.until(lambda: bool(there.heard(ItemRejected)))
             await plain.jetstream().purge_stream("FULL")
             await plain.close()
             await world.kill()
@@ -367,7 +378,7 @@ def test_what_a_stream_refused_is_not_sent_again() -> None:
             await here.until(lambda: b"3" in here.payloads())
             again = await nats.connect(world.servers[0].node_url)
             assert (await again.jetstream().stream_info("FULL")).state.messages == 0
-            assert (len(there.heard(Rejected)), there.confirmed) == (1, 0)
+            assert (len(there.heard(ItemRejected)), there.confirmed) == (1, 0)
             await again.close()
 
     run(main())
@@ -405,7 +416,7 @@ def test_a_topic_for_which_the_server_has_no_room_is_refused() -> None:
                 await ens.subscribe("trades")
             ens.publish(ids(1, 2))
             await ens.flush()
-            assert [notice.item.request for notice in ear.heard(Rejected)] == [1, 2]
+            assert [notice.item.request for notice in ear.heard(ItemRejected)] == [1, 2]
             assert ear.confirmed == 2
             await ens.close()
 
@@ -519,7 +530,7 @@ named = st.tuples(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(named, max_size=8), st.lists(st.integers(0, 4_000), max_size=4))
 def test_rows_arrive_as_their_items_would(sent: list[tuple[str, str, int, tuple[bytes, ...]]], cuts: list[int]) -> None:
-    rows = [Row(topic, payloads, publisher, request) for topic, publisher, request, payloads in sent]
+    rows = [ItemRow(topic, payloads, publisher, request) for topic, publisher, request, payloads in sent]
     assert encode(rows, CONTROL) == encode(unpack(rows), CONTROL)
     stream = b""
     for item in unpack(rows):

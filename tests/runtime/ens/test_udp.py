@@ -15,13 +15,14 @@ from unisono.audit import judge
 from unisono.audit.files import read
 from unisono.cli.doctor import reach
 from unisono.errors import MisuseError, PlanError, TransportError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, Security, TopicSpec
+from unisono.model.deployment import Deployment
 from unisono.model.journal import Header, Journal
-from unisono.runtime.brokers import udp_options
-from unisono.runtime.ens.adapter import Item, Lost
-from unisono.runtime.ens.udp import UdpEns, UdpOptions
-from unisono.runtime.node import Node
-from unisono.runtime.udp import UdpConfig
+from unisono.model.settings import BrokerSpec, NodeSpec, Security, TopicSpec
+from unisono.runtime.brokers.contract import Item, Lost
+from unisono.runtime.brokers.deployed import udp_options
+from unisono.runtime.brokers.udp.adapter import UdpEns, UdpOptions
+from unisono.runtime.brokers.udp.node import UdpConfig
+from unisono.runtime.node.node import Node
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

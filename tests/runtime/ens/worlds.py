@@ -9,18 +9,23 @@ from typing import Any
 
 import msgspec
 
+from tests.runtime.test_cluster import free_ports
+from unisono.model.deployment import Deployment
+from unisono.model.settings import NodeSpec, Region
 from unisono.model.time import Micros
 from unisono.protocols.coded.channel import Channel
-from unisono.runtime.ens.adapter import Ens, EnsNotice, Item, Limits, Lost, Parcel, unpack
-from unisono.runtime.ens.broker import Broker, BrokerConfig
-from unisono.runtime.ens.embedded import EmbeddedEns
-from unisono.runtime.ens.jetstream import JetStreamEns
-from unisono.runtime.ens.memory import Hub, HubConfig, MemoryEns
-from unisono.runtime.ens.nats import NatsEns
-from unisono.runtime.ens.nats_wire import NatsOptions
-from unisono.runtime.ens.udp import UdpEns, UdpOptions
-from unisono.runtime.nats_server import NatsCluster, NatsServer, NatsServerConfig
-from unisono.runtime.udp import UdpConfig
+from unisono.runtime.brokers.contract import AdapterLimits, Ens, EnsNotice, Item, Lost, Parcel, unpack
+from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.embedded.server import EmbeddedBroker, EmbeddedBrokerConfig
+from unisono.runtime.brokers.memory.adapter import Hub, HubConfig, MemoryEns
+from unisono.runtime.brokers.nats.adapter import NatsEns
+from unisono.runtime.brokers.nats.codec import NatsOptions
+from unisono.runtime.brokers.nats.jetstream import JetStreamEns
+from unisono.runtime.brokers.udp.adapter import UdpEns, UdpOptions
+from unisono.runtime.brokers.udp.node import UdpConfig
+from unisono.runtime.client.regions.ens import RegionsEns
+from unisono.runtime.node.node import Node
+from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
 
 PATIENCE_S = 20.0
 """Bound of every wait in these tests; reaching it is a failure."""
@@ -93,7 +98,7 @@ class MemoryWorld:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+    async def connect(self, ear: Ear, place: int = 0, limits: AdapterLimits = AdapterLimits()) -> Ens:
         ens = MemoryEns(self.hub, ear, limits)
         await ens.open()
         return ens
@@ -117,13 +122,13 @@ class EmbeddedWorld:
         await self.kill()
 
     async def start(self) -> None:
-        self.broker = Broker(BrokerConfig(queue_bytes_max=64 * 1024, patience_us=0, node_token="n0de"))
+        self.broker = EmbeddedBroker(EmbeddedBrokerConfig(queue_bytes_max=64 * 1024, patience_us=0, node_token="n0de"))
         self.port = await self.broker.start(port=self.port)
 
     async def kill(self) -> None:
         await self.broker.stop()
 
-    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+    async def connect(self, ear: Ear, place: int = 0, limits: AdapterLimits = AdapterLimits()) -> Ens:
         ens = EmbeddedEns("127.0.0.1", self.port, ear, token="n0de", limits=limits)
         await ens.open()
         self._stack.push_async_callback(ens.close)
@@ -158,7 +163,7 @@ class NatsWorld:
     async def kill(self) -> None:
         self.servers[0].kill()
 
-    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+    async def connect(self, ear: Ear, place: int = 0, limits: AdapterLimits = AdapterLimits()) -> Ens:
         ens = NatsEns(NatsOptions((self.servers[place].node_url,)), ear, limits)
         await ens.open()
         self._stack.push_async_callback(ens.close)
@@ -186,7 +191,7 @@ class JetStreamWorld(NatsWorld):
         await server.start()
         return [server]
 
-    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> Ens:
+    async def connect(self, ear: Ear, place: int = 0, limits: AdapterLimits = AdapterLimits()) -> Ens:
         ens = JetStreamEns(NatsOptions((self.servers[place].node_url,)), ear, limits)
         await ens.open()
         self._stack.push_async_callback(ens.close)
@@ -212,7 +217,7 @@ class UdpWorld:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def connect(self, ear: Ear, place: int = 0, limits: Limits = Limits()) -> UdpEns:
+    async def connect(self, ear: Ear, place: int = 0, limits: AdapterLimits = AdapterLimits()) -> UdpEns:
         self._count += 1
         options = UdpOptions(self.seeds, udp=UdpConfig(loss=self.loss, seed=self._count), inbox_items_max=500)
         ens = UdpEns(options, ear, limits)
@@ -227,6 +232,47 @@ class LossyUdpWorld(UdpWorld):
     loss = Channel(0.2, 2.0)
 
 
+class RegionsWorld:
+    """A broker of each of two regions; whoever misses something when one dies asks its publisher."""
+
+    places = 2
+    flood = 9_000
+    survives_kill = True
+
+    async def __aenter__(self) -> "RegionsWorld":
+        self._stack = AsyncExitStack()
+        nodes = tuple(
+            NodeSpec(name, name, f"127.0.0.1:{port}", None, ("regions",), observe="off")
+            for name, port in zip(("eu", "us"), free_ports(2), strict=True)
+        )
+        regions = (Region("eu"), Region("us"))
+        self.deployment = Deployment(1, "regions-world", kind="regions", regions=regions, nodes=nodes)
+        self.nodes: list[Node] = []
+        for spec in nodes:
+            self.nodes.append(Node(self.deployment, spec.name))
+            await self.nodes[-1].start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+        for node in self.nodes:
+            await node.stop()
+
+    async def start(self) -> None:
+        self.nodes[0] = Node(self.deployment, "eu")
+        await self.nodes[0].start()
+
+    async def kill(self) -> None:
+        await self.nodes[0].stop()
+
+    async def connect(self, ear: Ear, place: int = 0, limits: AdapterLimits = AdapterLimits()) -> Ens:
+        node = self.deployment.nodes[place]
+        ens = RegionsEns(self.deployment, Path(), ear, "", node.region, node.reached_at, limits=limits)
+        await ens.open()
+        self._stack.push_async_callback(ens.close)
+        return ens
+
+
 WORLDS: dict[str, Callable[[], Any]] = {
     "memory": MemoryWorld,
     "embedded": EmbeddedWorld,
@@ -234,4 +280,5 @@ WORLDS: dict[str, Callable[[], Any]] = {
     "nats-cluster": NatsClusterWorld,
     "jetstream": JetStreamWorld,
     "udp": UdpWorld,
+    "regions": RegionsWorld,
 }

@@ -42,6 +42,7 @@ ATTACKS: dict[str, tuple[str, Sequence[object]]] = {
     "an event of somebody else": ("forged", [ADVERTISED, Pub(ME, event(1, "victim"))]),
     "an event that was not advertised": ("advertisement", [ADVERTISED, Pub(ME, event(1, a=2))]),
     "an event twice": ("range", [ADVERTISED, Pub(ME, event(1, a=1)), Pub(ME, event(1, a=1))]),
+    "an event before the first": ("range", [ADVERTISED, Pub(ME, event(0, a=1))]),
     "a turn below zero": ("range", [sub(1, turn=-1)]),
     "a sequence at the end of 64 bits": ("range", [Pub(ME, event(2**64 - 1))]),
     "subscriptions without end": ("subscriptions", [sub(i, parse(f"a = {i}")) for i in range(1_100)]),

@@ -13,21 +13,15 @@ import unisono
 from tests.runtime.hostile.world import CLIENT_TOKEN, NODE_TOKEN, SECURITY
 from tests.runtime.test_cluster import FAST, free_ports
 from unisono.errors import UnisonoError
-from unisono.model.deployment import (
-    ArchiveSpec,
-    BrokerSpec,
-    Deployment,
-    LogSpec,
-    NodeSpec,
-    dump_deployment,
-    for_clients,
-)
-from unisono.runtime import edge
-from unisono.runtime.asking import ask_node
-from unisono.runtime.brokers import embedded_endpoint, endpoint
-from unisono.runtime.discovery import discover
-from unisono.runtime.ens.nats_wire import normalize
-from unisono.runtime.node import Node
+from unisono.model.deployment import Deployment, dump_deployment, for_clients
+from unisono.model.settings import ArchiveSpec, BrokerSpec, LogSpec, NodeSpec
+from unisono.runtime.brokers.deployed import embedded_endpoint
+from unisono.runtime.brokers.nats.codec import normalize
+from unisono.runtime.brokers.nats.discovery import discover
+from unisono.runtime.links import control
+from unisono.runtime.links.dialing import endpoint
+from unisono.runtime.links.questions import ask_node
+from unisono.runtime.node.node import Node
 
 SECRETS = (CLIENT_TOKEN, NODE_TOKEN)
 
@@ -124,12 +118,12 @@ def test_no_token_is_in_any_byte_log_status_journal_or_error(tmp_path: Path, cap
             heard = [await anext(stream), await anext(stream)]
             assert {event.data for event in heard} == {1, 2}
         for place in (dialed.nodes[0].listen, dialed.nodes[1].listen):
-            directory = await ask_node(place, CLIENT_TOKEN, edge.Where, edge.Directory)
-            report = await ask_node(place, CLIENT_TOKEN, edge.Inquire, edge.Report)
+            directory = await ask_node(place, CLIENT_TOKEN, control.AskDeployment, control.RunningDeployment)
+            report = await ask_node(place, CLIENT_TOKEN, control.AskReport, control.NodeReport)
             shown.append(repr(directory) + repr(report))
             for wrong in (NODE_TOKEN + "x", CLIENT_TOKEN[:-1]):
                 with pytest.raises(UnisonoError) as caught:
-                    await ask_node(place, wrong, edge.Where, edge.Directory)
+                    await ask_node(place, wrong, control.AskDeployment, control.RunningDeployment)
                 shown.append(str(caught.value))
         for node in reversed(nodes):
             await node.stop()

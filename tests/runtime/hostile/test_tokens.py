@@ -24,12 +24,12 @@ from tests.runtime.hostile.world import (
 )
 from unisono.errors import PeerError
 from unisono.model.ids import Address
-from unisono.runtime import edge
-from unisono.runtime.asking import ask_node
-from unisono.runtime.ens import broker as wire
-from unisono.runtime.frames import Challenge, Hello, Proof, encode_frame
-from unisono.runtime.greeting import Greeting
-from unisono.runtime.security import Tokens
+from unisono.runtime.brokers.embedded import server as wire
+from unisono.runtime.links import control
+from unisono.runtime.links.frames import Challenge, Hello, Proof, encode_frame
+from unisono.runtime.links.greeting import Greeting
+from unisono.runtime.links.questions import ask_node
+from unisono.runtime.links.security import Tokens
 
 
 @pytest.fixture(autouse=True)
@@ -122,8 +122,8 @@ def test_the_broker_refuses_a_wrong_token_and_control_of_clients(tmp_path: Path)
         await one.send(broker_frame(hello))
         body = await one.body()
         assert body is not None
-        (challenge,) = msgspec.msgpack.decode(body, type=list[wire.Challenge])
-        await one.send(broker_frame(wire.Prove(hello.proof(token, challenge.nonce))))
+        (challenge,) = msgspec.msgpack.decode(body, type=list[wire.BrokerChallenge])
+        await one.send(broker_frame(wire.ProveToken(hello.proof(token, challenge.nonce))))
 
     async def guesses(node: Target) -> None:
         async with attacker(broker_place(node)) as one:
@@ -137,7 +137,7 @@ def test_the_broker_refuses_a_wrong_token_and_control_of_clients(tmp_path: Path)
         async with attacker(broker_place(node)) as one:
             await greet(one, CLIENT_TOKEN)
             await one.body()
-            await one.send(broker_frame(wire.Group("trades", True, 1, msgspec.Raw(b"\xc0"))))
+            await one.send(broker_frame(wire.ItemGroup("trades", True, 1, msgspec.Raw(b"\xc0"))))
             assert await one.is_told("control")
 
     attack(tmp_path, "token", guesses)
@@ -180,7 +180,7 @@ def test_an_impostor_at_a_nodes_address_is_found_out_and_learns_no_token(answers
         heard: list[bytes] = []
         async with asyncio.timeout(30), impostor(heard, *answers) as place:
             with pytest.raises(PeerError):
-                await ask_node(place, CLIENT_TOKEN, edge.Where, edge.Directory)
+                await ask_node(place, CLIENT_TOKEN, control.AskDeployment, control.RunningDeployment)
         assert heard
         assert CLIENT_TOKEN.encode() not in b"".join(heard)
 

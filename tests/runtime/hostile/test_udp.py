@@ -9,14 +9,15 @@ import pytest
 
 from tests.runtime.hostile.world import SMALL, Target
 from tests.runtime.test_cluster import FAST, free_ports
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec
+from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
-from unisono.protocols.coded.messages import Hello
+from unisono.model.settings import BrokerSpec, NodeSpec
+from unisono.protocols.coded.messages import MemberHello
 from unisono.protocols.coded.wire import DIGEST_BYTES, Geometry, Packet, pack
-from unisono.runtime import edge
-from unisono.runtime.asking import ask_node
-from unisono.runtime.node import Node
-from unisono.runtime.udp import CHALLENGE, CONTROL, COOKIE_BYTES, DATA
+from unisono.runtime.brokers.udp.node import CHALLENGE, CONTROL, COOKIE_BYTES, DATA
+from unisono.runtime.links import control
+from unisono.runtime.links.questions import ask_node
+from unisono.runtime.node.node import Node
 
 
 def packet(sequence: int, rows: int = 1) -> bytes:
@@ -24,7 +25,7 @@ def packet(sequence: int, rows: int = 1) -> bytes:
     return pack(Packet(Topic(1), 7, sequence, 0, geometry, bytes([1]) + bytes(rows - 1), b"rowsrows"))
 
 
-HELLO = msgspec.msgpack.encode(Hello(Address("127.0.0.1:9"), Topic(1)))
+HELLO = msgspec.msgpack.encode(MemberHello(Address("127.0.0.1:9"), Topic(1)))
 DATAGRAMS = {
     "noise": b"hello there",
     "nothing": b"",
@@ -54,7 +55,7 @@ def test_a_hostile_datagram_is_dropped_and_counted_and_the_node_serves(tmp_path:
         )
 
         async def dropped() -> int:
-            report = await ask_node(deployment.nodes[0].listen, "", edge.Inquire, edge.Report)
+            report = await ask_node(deployment.nodes[0].listen, "", control.AskReport, control.NodeReport)
             return sum(count for what, count in report.counters["datagrams"].items() if what not in HARMLESS)
 
         node = Node(deployment, "hub", tmp_path, FAST)

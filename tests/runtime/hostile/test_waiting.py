@@ -21,7 +21,7 @@ from unisono.protocols.sequencer.messages import (
     repeats,
 )
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.runtime import edge
+from unisono.runtime.links import control
 from unisono.structures.sessions import Handled, Sessions, SessionsConfig
 
 ME, HUB, FAR = Address("eu"), Address("hub"), Topic(7)
@@ -31,23 +31,23 @@ SID = Address("c1/1")
 def node(outbox_max: int = 100_000) -> Sessions:
     inside = TopicManager(ME, HUB, (), (Topic(1),), {}, SequencerConfig())
     config = SessionsConfig(outbox_max=outbox_max)
-    return Sessions(inside, ME, (HUB,), edge.NodeMessage, BrokerMessage, config, repeats)
+    return Sessions(inside, ME, (HUB,), control.NodeMessage, BrokerMessage, config, repeats)
 
 
 def waiting(machine: Sessions) -> list[Any]:
-    return msgspec.msgpack.decode(machine.snapshot()["links"][HUB][3], type=list[edge.NodeMessage])
+    return msgspec.msgpack.decode(machine.snapshot()["links"][HUB][3], type=list[control.NodeMessage])
 
 
 def questions(number: int) -> list[Any]:
     """What one client says again and again while the home of a topic does not answer."""
     return [
-        Collect(SID, 1, FAR, (FAR,), (FAR,)),
-        Collect(SID, 1, Topic(1), (Topic(1), FAR), (FAR,)),
-        Install(SID, 1, FAR, (FAR,)),
-        Update(SID, 2, FAR, ()),
+        Collect(SID, 1, (FAR,), (FAR,), (FAR,)),
+        Collect(SID, 1, (Topic(1),), (Topic(1), FAR), (FAR,)),
+        Install(SID, 1, (FAR,), (FAR,)),
+        Update(SID, 2, (FAR,), ()),
         Creates(Address("c1"), (Wanted(FAR, 1, 3),)),
         Ask(SID, FAR, 4),
-        Renew(SID, FAR, Micros(number)),
+        Renew(SID, (FAR,), Micros(number)),
     ]
 
 

@@ -11,16 +11,19 @@ import msgspec
 
 import unisono
 from tests.runtime.test_cluster import FAST, free_ports
+from unisono.cli.node import watch
 from unisono.errors import PeerError
-from unisono.model.deployment import BrokerSpec, Deployment, NodeSpec, OverlaySpec, Security
+from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.limits import Limits
-from unisono.runtime import edge
-from unisono.runtime.asking import ask_node
-from unisono.runtime.brokers import embedded_endpoint, endpoint
-from unisono.runtime.ens import broker as wire
-from unisono.runtime.frames import Codec, FrameReader, Hello, Letter, Rejected, encode_frame
-from unisono.runtime.node import Node
+from unisono.model.settings import BrokerSpec, NodeSpec, OverlaySpec, Security
+from unisono.runtime.brokers.deployed import embedded_endpoint
+from unisono.runtime.brokers.embedded import server as wire
+from unisono.runtime.links import control
+from unisono.runtime.links.dialing import endpoint
+from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, Rejected, encode_frame
+from unisono.runtime.links.questions import ask_node
+from unisono.runtime.node.node import Node
 
 HUB = Address("hub")
 ME = Address("mallory")
@@ -30,10 +33,12 @@ SMALL = Limits(
     hello_s=0.3,
     frame_bytes_max=1 << 20,
     waiting_bytes_max=1 << 20,
+    topics_max=500,
     client_topics_max=50,
     client_subscriptions_max=20,
     client_watches_max=10,
     client_requests_max=10,
+    client_questions_per_s=20_000,
     filter_cost_max=2_000,
 )
 CLIENT_TOKEN, NODE_TOKEN = "what clients know 7b1f", "what nodes know 99c2"
@@ -41,8 +46,8 @@ SECURITY = Security(token_variable="HOSTILE_CLIENT_TOKEN", node_token_variable="
 LET_IN = "let in"
 """Instead of a code: the node has said hello."""
 ANSWERED = "answered"
-"""Instead of a code: the node has answered an `Inquire`, so it has taken what was said before."""
-_codec = Codec(edge.Letters)
+"""Instead of a code: the node has answered an `AskReport`, so it has taken what was said before."""
+_codec = Codec(control.Letters)
 _broker_decoder = msgspec.msgpack.Decoder(list[wire.FromBroker])
 
 
@@ -61,7 +66,7 @@ class Target:
         """As `unisono status --json` shows it."""
         listen = self.deployment.nodes[0].listen
         token = CLIENT_TOKEN if self.deployment.security.token_variable is not None else ""
-        report = await ask_node(listen, token, edge.Inquire, edge.Report)
+        report = await ask_node(listen, token, control.AskReport, control.NodeReport)
         return report.counters["refused"][code]
 
     async def serves(self) -> None:
@@ -88,6 +93,7 @@ async def target(
     deployment = Deployment(
         1,
         "hostile",
+        kind="overlay" if overlay else "sequencer",
         nodes=(spec,),
         broker=BrokerSpec("embedded"),
         overlay=OverlaySpec(),
@@ -95,11 +101,13 @@ async def target(
         security=SECURITY if secure else Security(),
     )
     node = Node(deployment, "hub", base, FAST)
+    watch(asyncio.get_running_loop(), node)  # as `unisono node` does: what breaks in a callback ends the node
     await node.start()
     try:
         yield Target(deployment, node)
     finally:
         await node.stop()
+    assert node.failure is None, repr(node.failure)
 
 
 class Attacker:
@@ -164,7 +172,7 @@ def codes_in(body: bytes) -> Iterable[str]:
         with contextlib.suppress(msgspec.DecodeError):
             return [LET_IN for _ in (msgspec.msgpack.decode(body, type=Hello),)]
         with contextlib.suppress(msgspec.DecodeError):
-            return [message.code for message in _broker_decoder.decode(body) if isinstance(message, wire.Sorry)]
+            return [message.code for message in _broker_decoder.decode(body) if isinstance(message, wire.NotWelcome)]
         return []
     if isinstance(letters, Rejected):
         return [letters.code]
@@ -172,7 +180,7 @@ def codes_in(body: bytes) -> Iterable[str]:
 
 
 def _tells(message: Any) -> bool:
-    return isinstance(message, edge.Report) or hasattr(message, "code")
+    return isinstance(message, control.NodeReport) or hasattr(message, "code")
 
 
 @asynccontextmanager

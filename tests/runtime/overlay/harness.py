@@ -21,11 +21,12 @@ import unisono
 from tests.runtime.overlay.test_overlay import chain, until
 from unisono.audit import Trace, Verdict, judge_trace
 from unisono.machine import CutOff
-from unisono.model.deployment import Deployment, Security, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.journal import Header, Journal, Record
-from unisono.runtime.publisher import Publisher
-from unisono.runtime.session import Session
-from unisono.runtime.stream import Stream
+from unisono.model.settings import Security
+from unisono.runtime.client.publishing.publisher import Publisher
+from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.stream import Stream
 
 JUDGES = ("pairwise-order", "fifo", "exactly-once", "complete")
 TOKEN = "UNISONO_OVERLAY_TEST_TOKEN"
@@ -105,7 +106,7 @@ class Speaker:
 
     async def _say(self, publisher: Publisher, data: dict[str, int | bool]) -> None:
         await publisher.send(data)
-        lane = publisher._lane
+        lane = publisher._topic_window
         self.lanes[lane.publisher] = lane.sequence
         self.said += 1
 
@@ -125,7 +126,7 @@ def start_broker(file: Path, name: str) -> subprocess.Popen[bytes]:
     main = "from unisono.cli.main import main; main()"
     with (file.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", main, "node", str(file), name, "--verbose"],
+            [sys.executable, "-c", main, "node", str(file), name, "--log-level", "info"],
             stderr=log,
             env={**os.environ, "PYTHONPATH": str(SOURCE)},
             start_new_session=True,

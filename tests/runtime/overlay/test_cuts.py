@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import unisono
 from tests.runtime.overlay.test_overlay import all_linked, chain, running, started, take, until, url
 from unisono.model.deployment import Deployment
-from unisono.runtime.node import Node
-from unisono.runtime.session import Session
+from unisono.runtime.client.session import Session
+from unisono.runtime.node.node import Node
 
 Overlay = tuple[Deployment, dict[str, Node]]
 
@@ -73,7 +73,7 @@ def test_a_publisher_that_leaves_its_advertisement_out_of_reach_has_been_named()
             assert publisher.failures == []
             (notice,) = await take(stream, 1)
             assert notice.cut is not None
-            assert [name for name, _ in notice.cut.publishers] == [publisher._lane.publisher]
+            assert [name for name, _ in notice.cut.publishers] == [publisher._topic_window.publisher]
             await join_again(overlay)
             await publisher.send({"x": -2})
             (event,) = await take(stream, 1)
@@ -96,7 +96,7 @@ def test_everybody_is_told_of_a_lost_link_and_whoever_began_behind_it_is_named_w
             await publisher.send({"x": 2})
             again, event = await take(stream, 2)
             assert again.cut is not None
-            assert again.cut.publishers == ((publisher._lane.publisher, 0),)
+            assert again.cut.publishers == ((publisher._topic_window.publisher, 0),)
             assert event.data == {"x": 2}
 
     play(run)
@@ -117,7 +117,7 @@ def test_a_subscription_made_while_a_publisher_is_out_of_reach_is_told_its_name_
                 await publisher.send({"x": 3})
                 notice, event = await take(stream, 2)
                 assert notice.cut is not None
-                assert notice.cut.publishers == ((publisher._lane.publisher, 1),)
+                assert notice.cut.publishers == ((publisher._topic_window.publisher, 1),)
                 assert event.data == {"x": 3}
                 (event,) = await take(before, 1)
                 assert event.data == {"x": 3}  # it was told once

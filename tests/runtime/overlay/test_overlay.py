@@ -9,10 +9,11 @@ import pytest
 
 import unisono
 from tests.runtime.test_cluster import free_ports
-from unisono.model.deployment import Deployment, NodeSpec, OverlaySpec, Region
-from unisono.runtime.node import Node
-from unisono.runtime.notification import Notification
-from unisono.runtime.stream import Stream
+from unisono.model.deployment import Deployment
+from unisono.model.settings import NodeSpec, OverlaySpec, Region
+from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.stream import Stream
+from unisono.runtime.node.node import Node
 
 
 def chain(count: int, held_ms: float | None = None) -> Deployment:
@@ -22,7 +23,7 @@ def chain(count: int, held_ms: float | None = None) -> Deployment:
         for i, port in enumerate(free_ports(count))
     )
     regions = tuple(Region(node.region) for node in nodes)
-    return Deployment(1, "chain", regions=regions, nodes=nodes, overlay=OverlaySpec(held_ms=held_ms))
+    return Deployment(1, "chain", kind="overlay", regions=regions, nodes=nodes, overlay=OverlaySpec(held_ms=held_ms))
 
 
 @asynccontextmanager

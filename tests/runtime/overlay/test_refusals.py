@@ -10,8 +10,8 @@ from tests.runtime.overlay.test_overlay import chain, running, take, until, url
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import Box, Filter, Values, parse
-from unisono.protocols.overlay.messages import Adv, Ok, Open, Pub, Sub, Unsub
-from unisono.runtime.overlay.session import OverlaySession
+from unisono.protocols.overlay.messages import Adv, Ok, OverlayOpen, Pub, Sub, Unsub
+from unisono.runtime.client.overlay import OverlaySession
 
 TOO_MANY = " and ".join(f"(a{i} = 1 or b{i} = 1)" for i in range(7))
 
@@ -120,11 +120,11 @@ def test_promises_an_overlay_cannot_keep_are_refused_with_the_reason() -> None:
         deployment = chain(1, held_ms=200)
         async with running(deployment), unisono.connect(url(deployment, "b0")) as session:
             for options, complaint in (
-                ({"order": "causal"}, "order 'causal' is not what an overlay gives"),
+                ({"order": "causal"}, "not what an overlay gives.* For 'causal': kind = \"sequencer\""),
                 ({"reliability": "reliable"}, "keeps payloads"),
-                ({"start": "earliest"}, "keeps nothing to start behind"),
-                ({"name": "me"}, "keeps nothing to start behind"),
-                ({"group": "g"}, "keeps nothing to start behind"),
+                ({"start": "earliest"}, 'start after.* kind = "sequencer" with an archive'),
+                ({"name": "me"}, "keeps nothing to start after"),
+                ({"group": "g"}, "keeps nothing to start after"),
                 ({"deadline": "100ms"}, "give it up after 200 ms"),
             ):
                 with pytest.raises(unisono.PlanError, match=complaint):
@@ -178,7 +178,7 @@ def test_a_hostile_client_hurts_nobody_but_itself() -> None:
                 Pub(me, _event(str(me), 1)),
                 Pub(me, _event("somebody", 1)),
                 Ok(me, "S", f"{victim}/1", 1),
-                Open(me),
+                OverlayOpen(me),
             ):
                 hostile.links.send(b0, message)
             overlay = nodes["b0"].overlay

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from unisono.audit.columnar.log import NONE, Authors, Ints, Log
-from unisono.audit.columnar.order import components, knotted, neighbours
+from unisono.audit.columnar.log import NONE, Authors, ColumnarLog, Ints
+from unisono.audit.columnar.order import components, edges_of, knotted
 from unisono.audit.columnar.sorting import distinct, order_by, order_by_both, ranks
 from unisono.audit.columnar.streams import Streams
 from unisono.model.journal import Record
@@ -18,7 +18,7 @@ BLOCK_ENTRIES = 1 << 22
 """Streams are taken together until their deliveries have so many clock entries: a bound on memory."""
 
 
-def by_clock(log: Log, streams: Streams, authors: Authors) -> tuple[int, list[Record]] | None:
+def by_clock(log: ColumnarLog, streams: Streams, authors: Authors) -> tuple[int, list[Record]] | None:
     """How many notifications came before one of their causes, and records that show one; None without clocks.
 
     Event m with clock {x: n} came too early if an event of publisher x with a number up to n was notified later in the
@@ -60,7 +60,7 @@ def by_clock(log: Log, streams: Streams, authors: Authors) -> tuple[int, list[Re
     return count, shown
 
 
-def _entries(log: Log, tellers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+def _entries(log: ColumnarLog, tellers: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     """Event -> where its clock's entries start and how many it has; the entries' publishers and numbers."""
     known = np.flatnonzero(tellers != NONE)
     clocks = log.columns["clock"].take(pa.array(tellers[known])).combine_chunks()
@@ -105,7 +105,7 @@ def _early(subscribers: Ints, asked: Ints, publishers: Ints, needs: Ints, author
     return np.sort(order[~met])
 
 
-def by_causes(log: Log, streams: Streams) -> list[Record] | None:
+def by_causes(log: ColumnarLog, streams: Streams) -> list[Record] | None:
     """The records among which the reference finds all late causes, empty if there are none; None without causes.
 
     A late cause closes a circle of delivery order and causality: only what lies in their knots is looked at.
@@ -118,9 +118,9 @@ def by_causes(log: Log, streams: Streams) -> list[Record] | None:
     effects = np.repeat(known, np.asarray(pc.list_value_length(lists), np.int64))
     causes = np.asarray(pc.index_in(lists.flatten(), log.events.names).fill_null(NONE), np.int64)
     use = (causes != NONE) & (causes != effects)
-    first, second = neighbours(streams)
     size = len(log.events.names)
-    labels = components(size, np.concatenate([first, causes[use]]), np.concatenate([second, effects[use]]))
+    along = edges_of(size, streams.subscribers, streams.events)
+    labels = components(size, np.concatenate([along, causes[use] * size + effects[use]]))
     inside = knotted(labels)
     if not inside.any():
         return []

@@ -1,6 +1,6 @@
 """The judges on columns. One door for all engines: `unisono.audit.JUDGES`. A judge that has a columnar form here is
-counted by it; any other gets all rows as the reference wants them. Witnesses are the reference's own words: it is asked
-again about the few rows that show one violation.
+counted by it; any other gets all rows as the reference wants them, if they have what it needs. Witnesses are the
+reference's own words: it is asked again about the few rows that show one violation.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,10 +10,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from unisono.audit.columnar.causal import by_causes, by_clock
+from unisono.audit.columnar.inversions import Inverted
 from unisono.audit.columnar.lines import ambiguous, missing
-from unisono.audit.columnar.log import NONE, Ints, Log
+from unisono.audit.columnar.log import NONE, ColumnarLog, Ints
 from unisono.audit.columnar.metrics import measure
-from unisono.audit.columnar.order import Disorder
+from unisono.audit.columnar.order import DeliveryRows, Knots, tangled
 from unisono.audit.columnar.sorting import distinct, falls, has_repeats, ranks
 from unisono.audit.columnar.streams import Streams, streams_of
 from unisono.audit.judges import JUDGES, judge_trace
@@ -23,11 +24,14 @@ from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, passed
 from unisono.model.journal import Header, Journal, Record
 
+SEARCHED_ROWS_MAX = 20_000
+"""Of a knot in which the reference looks for the shortest cycle."""
+
 
 class Case:
     """A log under audit, and what several judges need of it."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ColumnarLog) -> None:
         self.log = log
 
     @cached_property
@@ -35,8 +39,20 @@ class Case:
         return streams_of(self.log)
 
     @cached_property
-    def disorder(self) -> Disorder:
-        return Disorder(self.log, self.streams)
+    def knots(self) -> Knots | None:
+        """What of the streams lies in knots, None if nothing does."""
+        streams = self.streams
+        inside, labels = tangled(len(self.log.events.names), streams.subscribers, streams.events)
+        if not len(inside):
+            return None
+        which = np.searchsorted(streams.starts, inside, side="right") - 1
+        places, lengths = inside - streams.starts[which], np.diff(streams.starts)[which]
+        return Knots(DeliveryRows(which, streams.events[inside], places, lengths, inside), labels)
+
+    def delivered(self, knotted: Ints) -> list[Record]:
+        """The deliveries of these rows of knots, in the order of the log."""
+        assert self.knots is not None
+        return self.log.records(np.sort(self.streams.rows[self.knots.rows.at[knotted]]))
 
     def reference(self, judge: str) -> Verdict | None:
         """The judge on all rows."""
@@ -52,24 +68,47 @@ class Case:
         return Verdict(judge, holds=False, violations=violations, witness=shown.witness)
 
 
-def examine(log: Log) -> Report:
+def examine(log: ColumnarLog) -> Report:
     """`examine(load("run.parquet"))`: what `unisono.audit.examine` says of the same rows."""
     case = Case(log)
     if not len(log.told):
         trace = log.trace
         return Report(0, 0, judge_trace(trace), measure_trace(trace))
-    verdicts = [NATIVE.get(name, lambda case, name=name: case.reference(name))(case) for name in JUDGES]
+    verdicts = [ask(case, name) for name in JUDGES]
     subscribers = len(distinct(log.subscribers.codes[log.told]))
     found = [verdict for verdict in verdicts if verdict is not None]
-    return Report(len(log.told), subscribers, found, measure(log, case.streams, case.disorder))
+    return Report(len(log.told), subscribers, found, measure(log, case.streams, case.knots))
 
 
-def _ordered(judge: str) -> Callable[[Case], Verdict | None]:
-    def judged(case: Case) -> Verdict | None:
-        trace = case.disorder.trace
-        return passed(judge) if trace is None else JUDGES[judge](trace)
+def ask(case: Case, name: str) -> Verdict | None:
+    """What one judge says; None if the log has nothing for it."""
+    judge, log = JUDGES[name], case.log
+    if not log.columns.keys() >= {*judge.columns} or not log.kinds.keys() >= {*judge.kinds}:
+        return None
+    return NATIVE[name](case) if name in NATIVE else case.reference(name)
 
-    return judged
+
+def _pairwise(case: Case) -> Verdict | None:
+    return _inverted(case, "pairwise-order", lambda knots: knots.inverted)
+
+
+def _local(case: Case) -> Verdict | None:
+    return _inverted(case, "local-order", lambda knots: knots.local)
+
+
+def _inverted(case: Case, judge: str, counted: Callable[[Knots], Inverted]) -> Verdict | None:
+    if case.knots is None:
+        return passed(judge)
+    found = counted(case.knots)
+    shown = case.delivered(case.knots.showing(found.example)) if found.pairs else []
+    return case.verdict(judge, found.pairs, shown)
+
+
+def _acyclic(case: Case) -> Verdict | None:
+    if case.knots is None:
+        return passed("acyclic")
+    shown = case.knots.showing_cycle(SEARCHED_ROWS_MAX)
+    return case.verdict("acyclic", case.knots.count, case.delivered(shown))
 
 
 def _fifo(case: Case) -> Verdict | None:
@@ -102,8 +141,10 @@ def _exactly_once(case: Case) -> Verdict | None:
     log, streams = case.log, case.streams
     suspect = np.zeros(log.size, bool)
     events, subscribers = log.events.codes, log.subscribers.codes
-    keys = subscribers[log.told] * len(log.events.names) + events[log.told]
-    if len(streams.surplus) or (len(log.tagged) and has_repeats(keys)):
+    keys = np.empty(0, np.int64)
+    if len(streams.surplus) or len(log.tagged):
+        keys = subscribers[log.told] * len(log.events.names) + events[log.told]
+    if has_repeats(keys):
         _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
         suspect[log.told[counts[inverse] > 1]] = True
     positions = log.numbers("position")
@@ -180,15 +221,10 @@ def _kept(case: Case) -> Verdict | None:
     return None if found is None else case.verdict("kept", *found)
 
 
-def _free(case: Case) -> Verdict | None:
-    needed = "timestamp" in case.log.kinds and "subscribe" in case.log.kinds
-    return case.reference("free") if needed and "clock" in case.log.columns else None
-
-
 NATIVE: Mapping[str, Callable[[Case], Verdict | None]] = {
-    "pairwise-order": _ordered("pairwise-order"),
-    "local-order": _ordered("local-order"),
-    "acyclic": _ordered("acyclic"),
+    "pairwise-order": _pairwise,
+    "local-order": _local,
+    "acyclic": _acyclic,
     "fifo": _fifo,
     "publisher-order": _publisher_order,
     "causal": _causal,
@@ -196,6 +232,5 @@ NATIVE: Mapping[str, Callable[[Case], Verdict | None]] = {
     "complete": _complete,
     "kept": _kept,
     "deadline": _deadline,
-    "free": _free,
 }
 """Judges that have a columnar form."""

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from unisono.audit.columnar.log import NONE, Ints, Log
+from unisono.audit.columnar.log import NONE, ColumnarLog, Ints
 from unisono.audit.columnar.sorting import distinct, order_by, order_by_both, ranks
 from unisono.audit.kept import NUMBERED
 from unisono.model.journal import Record
@@ -21,7 +21,7 @@ class Lines(NamedTuple):
     publishers_count: int
 
 
-def lines_of(log: Log) -> Lines | None:
+def lines_of(log: ColumnarLog) -> Lines | None:
     """As `complete` reads a plain file: the topic's own number, else the publisher's; None if no event has one."""
     if log.topics is None:
         return None
@@ -47,7 +47,7 @@ def lines_of(log: Log) -> Lines | None:
     return Lines(lines, numbers, count) if (lines != NONE).any() else None
 
 
-def missing(log: Log) -> tuple[int, list[Record]] | None:
+def missing(log: ColumnarLog) -> tuple[int, list[Record]] | None:
     """How many numbers somebody lacks that others had between its first and last, and records that show one.
 
     The numbers of a line are ranked once: a subscriber lacks what lies between neighbours among its own ranks.
@@ -81,7 +81,7 @@ def missing(log: Log) -> tuple[int, list[Record]] | None:
 
 
 def _uncovered(
-    log: Log, found: Lines, holes: Ints, line: Ints, number: Ints
+    log: ColumnarLog, found: Lines, holes: Ints, line: Ints, number: Ints
 ) -> tuple[int, tuple[int, int, int, int] | None]:
     """How many ranks in the holes no gap notice covers; one of them: subscriber, rank before, itself, rank after."""
     gaps = _gaps(log, found) if "gap" in log.kinds else {}
@@ -104,7 +104,7 @@ def _uncovered(
     return count, example
 
 
-def _gaps(log: Log, found: Lines) -> dict[tuple[int, int], list[tuple[int, int]]]:
+def _gaps(log: ColumnarLog, found: Lines) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """(subscriber, line) -> the ranges that gap notices tell."""
     rows = np.flatnonzero(log.is_kind("gap"))
     topics, publishers = log.names("topic"), log.names("publisher")
@@ -130,7 +130,9 @@ def _gaps(log: Log, found: Lines) -> dict[tuple[int, int], list[tuple[int, int]]
     return gaps
 
 
-def _shown(log: Log, found: Lines, rank: Ints, subscriber: int, before: int, lacking: int, after: int) -> list[Record]:
+def _shown(
+    log: ColumnarLog, found: Lines, rank: Ints, subscriber: int, before: int, lacking: int, after: int
+) -> list[Record]:
     """Three notifications: of the number, to somebody else, and of its neighbours to the subscriber that lacks it."""
     ranks = rank[log.events.codes[log.told]]
     mine = log.subscribers.codes[log.told] == subscriber
@@ -149,7 +151,7 @@ def _shown(log: Log, found: Lines, rank: Ints, subscriber: int, before: int, lac
     ]
 
 
-def ambiguous(log: Log) -> tuple[int, list[Record]] | None:
+def ambiguous(log: ColumnarLog) -> tuple[int, list[Record]] | None:
     """How many names numbers of topics have beyond one, and events beyond one number; records that show one.
 
     As `kept` reads a journal without outcomes and voids; None if no row tells a number.
@@ -161,6 +163,7 @@ def ambiguous(log: Log) -> tuple[int, list[Record]] | None:
     if topics is None:
         return 0, []
     rows = rows[numbers.known[rows] & (topics.codes[rows] != NONE)]
+    rows = _once(rows, len(log.events.names), log.events.codes, topics.codes, numbers.values)
     topic, event = topics.codes[rows], log.events.codes[rows]
     number = ranks(numbers.values[rows])
     count, shown = 0, np.empty(0, np.int64)
@@ -173,3 +176,13 @@ def ambiguous(log: Log) -> tuple[int, list[Record]] | None:
         if len(more) and not len(shown):
             shown = np.sort(rows[order[[more[0], more[0] + 1]]])
     return count, log.records(shown) if count else []
+
+
+def _once(rows: Ints, size: int, events: Ints, topics: Ints, numbers: Ints) -> Ints:
+    """These rows without those that say of their event what the first one says. There are few others."""
+    first = np.zeros(size, np.int64)
+    first[events[rows[::-1]]] = rows[::-1]  # of several rows of an event the last is written last
+    told = first[events[rows]]
+    says_more = (told == rows) | (topics[rows] != topics[told]) | (numbers[rows] != numbers[told])
+    kept: Ints = rows[says_more]
+    return kept

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from unisono.audit.columns import COLUMNS, SCHEMA, records_of
+from unisono.audit.columns import CODED, COLUMNS, SCHEMA, records_of
 from unisono.audit.trace import TELLING, Trace
 from unisono.model.journal import Header, Journal, Record
 
@@ -29,7 +29,7 @@ _TEXT_BYTES_MAX = 2**31 - 2**20
 _USUAL = {"kind": "deliver", "at_us": 0}
 
 
-class Names(NamedTuple):
+class NameColumn(NamedTuple):
     """A column of names: the number of each row's name (`NONE` where it has none), and the names by number."""
 
     codes: Ints
@@ -40,14 +40,14 @@ class Names(NamedTuple):
         return found
 
 
-class Numbers(NamedTuple):
+class NumberColumn(NamedTuple):
     """A column of numbers; what `known` does not mark means nothing."""
 
     values: Ints
     known: Flags
 
 
-class Log:
+class ColumnarLog:
     """A journal whose rows have been read; columns that say nothing in any row are not kept."""
 
     def __init__(self, header: Header) -> None:
@@ -68,12 +68,15 @@ class Log:
     def columns(self) -> dict[str, Any]:
         """Column -> its values; without the columns that say nothing."""
         found = {}
-        for column, chunks in self._chunks.items():
-            wanted = SCHEMA.field(column).type
-            if any(chunk.type == wanted for chunk in chunks):
-                filled = [chunk if chunk.type == wanted else self._unsaid(column, len(chunk)) for chunk in chunks]
-                found[column] = pa.chunked_array(filled, wanted)
-        self._chunks.clear()
+        for column in COLUMNS:
+            chunks = self._chunks.pop(column)
+            types = {chunk.type for chunk in chunks} - {pa.null()}
+            if not types:
+                continue
+            wanted = CODED if types == {CODED} else SCHEMA.field(column).type
+            filled = [self._unsaid(column, len(c)) if pa.types.is_null(c.type) else c for c in chunks]
+            filled = [chunk.cast(wanted) for chunk in filled]
+            found[column] = pa.chunked_array([pa.concat_arrays(filled)] if wanted == pa.int64() else filled, wanted)
         return found
 
     def _unsaid(self, column: str, rows: int) -> Any:
@@ -84,7 +87,8 @@ class Log:
         arrays = []
         for column in COLUMNS:
             if column in self.columns:
-                arrays.append(self.columns[column].take(pa.array(rows)).combine_chunks())
+                taken = self.columns[column].take(pa.array(rows))
+                arrays.append(taken.cast(SCHEMA.field(column).type).combine_chunks())
             else:
                 arrays.append(self._unsaid(column, len(rows)))
         return list(records_of(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)))
@@ -94,24 +98,29 @@ class Log:
         """All rows for a judge that has no columnar form."""
         return Trace(Journal(self.header, self.records(np.arange(self.size))))
 
-    def names(self, column: str) -> Names | None:
+    def names(self, column: str) -> NameColumn | None:
         """A column of names, None if no row has one."""
         if column not in self.columns:
             return None
         values = self.columns[column]
         if values.nbytes > _TEXT_BYTES_MAX:
             values = values.cast(pa.large_string())
-        encoded = values.combine_chunks().dictionary_encode()  # chunk by chunk it takes three times as long
+        if pa.types.is_dictionary(values.type):
+            encoded = values.unify_dictionaries().combine_chunks()
+        else:
+            encoded = values.combine_chunks().dictionary_encode()  # chunk by chunk it takes three times as long
+        self.columns[column] = pa.chunked_array([encoded])
+        pa.default_memory_pool().release_unused()  # what Arrow kept for columns to come, numpy can use
         indices = encoded.indices.fill_null(NONE) if encoded.null_count else encoded.indices
-        return Names(np.asarray(indices).astype(np.int64), encoded.dictionary)
+        return NameColumn(np.asarray(indices).astype(np.int64), encoded.dictionary)
 
-    def numbers(self, column: str) -> Numbers | None:
+    def numbers(self, column: str) -> NumberColumn | None:
         """A column of numbers, None if no row has one."""
         if column not in self.columns:
             return None
         array = self.columns[column]
         known = ~np.asarray(array.is_null()) if array.null_count else np.ones(self.size, bool)
-        return Numbers(np.asarray(array.fill_null(0) if array.null_count else array), known)
+        return NumberColumn(np.asarray(array.fill_null(0) if array.null_count else array), known)
 
     def is_kind(self, *kinds: str) -> Flags:
         """Which rows are of these kinds."""
@@ -150,11 +159,11 @@ class Log:
         return np.flatnonzero(self.is_kind(*TELLING) & (self.events.codes != NONE))
 
     @cached_property
-    def subscribers(self) -> Names:
+    def subscribers(self) -> NameColumn:
         return self.names("subscriber") or _nobody(self.size)
 
     @cached_property
-    def events(self) -> Names:
+    def events(self) -> NameColumn:
         return self.names("event") or _nobody(self.size)
 
     @cached_property
@@ -238,5 +247,5 @@ class Topics(NamedTuple):
     rows: Ints
 
 
-def _nobody(size: int) -> Names:
-    return Names(np.full(size, NONE), pa.array([], pa.string()))
+def _nobody(size: int) -> NameColumn:
+    return NameColumn(np.full(size, NONE), pa.array([], pa.string()))

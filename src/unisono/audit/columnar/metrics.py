@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from unisono.audit.columnar.log import NONE, Flags, Ints, Log
-from unisono.audit.columnar.order import Disorder
+from unisono.audit.columnar.log import NONE, ColumnarLog, Flags, Ints
+from unisono.audit.columnar.order import Knots
 from unisono.audit.columnar.streams import Streams
 from unisono.audit.metrics import SECOND_US, percentile, share
 
 
-def measure(log: Log, streams: Streams, disorder: Disorder) -> dict[str, float]:
+def measure(log: ColumnarLog, streams: Streams, knots: Knots | None) -> dict[str, float]:
     seen = np.zeros(len(log.events.names), bool)
     seen[streams.events] = True
     events = int(seen.sum())
-    inverted = 0 if disorder.trace is None else sum(len(found.events) for found in disorder.trace.inversions)
+    inverted = 0 if knots is None else int(knots.inverted.events.sum())
     metrics: dict[str, float] = {
         "events": events,
-        "ordering_degree": round(disorder.ordering_degree(), 6),
+        "ordering_degree": round(_ordering_degree(streams, knots), 6),
         "inverted_share": share(inverted, events),
         "tagged_share": share(len(log.tagged), len(log.told)),
         "gaps": int(log.is_kind("gap").sum()) if "gap" in log.kinds else 0,
@@ -29,7 +29,18 @@ def measure(log: Log, streams: Streams, disorder: Disorder) -> dict[str, float]:
     return metrics
 
 
-def _latencies(log: Log) -> Ints:
+def _ordering_degree(streams: Streams, knots: Knots | None) -> float:
+    """As `metrics.ordering_degree`."""
+    count = len(streams.starts) - 1
+    if knots is None or not count:
+        return 1.0
+    degrees = [1.0] * count
+    for stream, far, size in zip(*(column.tolist() for column in knots.moved())):
+        degrees[stream] = (size * size - far) / size**2
+    return sum(degrees) / count
+
+
+def _latencies(log: ColumnarLog) -> Ints:
     answered, is_answered = log.answered(log.told)
     published, is_published = _published(log)
     known = is_answered & is_published
@@ -41,7 +52,7 @@ def _latencies(log: Log) -> Ints:
     return answered - published
 
 
-def _published(log: Log) -> tuple[Ints, Flags]:
+def _published(log: ColumnarLog) -> tuple[Ints, Flags]:
     """When the event of each notification was published: by its row, any row of the event, its publish record."""
     moments, known = np.zeros(len(log.told), np.int64), np.zeros(len(log.told), bool)
     events = log.events.codes[log.told]

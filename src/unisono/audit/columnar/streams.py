@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unisono.audit.columnar.log import Flags, Ints, Log
+from unisono.audit.columnar.log import ColumnarLog, Flags, Ints
 from unisono.audit.columnar.sorting import has_repeats, order_by, order_by_both
 
 
@@ -12,7 +12,7 @@ class Streams(NamedTuple):
     """First untagged deliveries, stream after stream; the first three run in parallel."""
 
     subscribers: Ints
-    """Whose stream, as a number of `Log.subscribers`; streams stand in the order in which `Trace` has them."""
+    """Whose stream, as a number of `ColumnarLog.subscribers`; streams stand in the order in which `Trace` has them."""
     events: Ints
     rows: Ints
     starts: Ints
@@ -21,13 +21,12 @@ class Streams(NamedTuple):
     """Rows that deliver an event its subscriber already had."""
 
 
-def streams_of(log: Log) -> Streams:
+def streams_of(log: ColumnarLog) -> Streams:
     rows = log.delivered
-    subscribers = log.subscribers.codes[rows]
-    order = _order(_in_trace_order(log)[subscribers], _positions(log, rows))
-    if order is not None:
-        rows, subscribers = rows[order], subscribers[order]
-    events = log.events.codes[rows]
+    order = _order(_in_trace_order(log)[_at(log.subscribers.codes, rows)], _positions(log, rows))
+    rows = rows if order is None else rows[order]
+    del order
+    subscribers, events = log.subscribers.codes[rows], log.events.codes[rows]
     again = _again(subscribers, events)
     surplus = np.empty(0, np.int64)
     if again is not None:
@@ -38,12 +37,17 @@ def streams_of(log: Log) -> Streams:
     return Streams(subscribers, events, rows, starts, surplus)
 
 
-def _positions(log: Log, rows: Ints) -> Ints:
+def _positions(log: ColumnarLog, rows: Ints) -> Ints:
     numbers = log.numbers("position")
-    return numbers.values[rows] if numbers is not None else np.empty(0, np.int64)
+    return _at(numbers.values, rows) if numbers is not None else np.empty(0, np.int64)
 
 
-def _in_trace_order(log: Log) -> Ints:
+def _at(values: Ints, rows: Ints) -> Ints:
+    """`values[rows]` for ascending rows, without a copy where they are all."""
+    return values if len(rows) == len(values) else values[rows]
+
+
+def _in_trace_order(log: ColumnarLog) -> Ints:
     """Subscriber -> which stream it has: they are numbered as they are first notified, tagged or not."""
     codes = log.subscribers.codes
     first = np.full(len(log.subscribers.names), log.size)
@@ -72,12 +76,13 @@ def _dense(streams: Ints, positions: Ints) -> Ints | None:
     np.minimum.at(least, streams, positions)
     if positions.min() < -(2**62) or positions.max() > 2**62:
         return None
-    away = positions - least[streams]
-    if (away >= sizes[streams]).any():
+    place = positions - least[streams]
+    if (place >= sizes[streams]).any():
         return None
     starts = np.cumsum(sizes) - sizes
+    place += starts[streams]
     order = np.full(len(streams), -1)
-    order[starts[streams] + away] = np.arange(len(streams))
+    order[place] = np.arange(len(streams))
     return order if (order >= 0).all() else None
 
 
@@ -85,7 +90,8 @@ def _again(subscribers: Ints, events: Ints) -> Flags | None:
     """Which deliveries are of an event the stream has had before; None if there is none, which a sort tells."""
     if not len(events):
         return None
-    keys = subscribers * (int(events.max()) + 1) + events
+    keys = subscribers * (int(events.max()) + 1)
+    keys += events
     if not has_repeats(keys):
         return None
     order = order_by(keys)

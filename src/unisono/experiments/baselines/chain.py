@@ -22,7 +22,7 @@ from unisono.model.time import Micros
 Entries = dict[Topic, int]
 
 
-class Visit(Struct, frozen=True, tag=True):
+class Visit(Struct, frozen=True, tag="Visit"):
     """A request: to T's manager without entries, then on to the managers of `path`."""
 
     publisher: Address
@@ -32,14 +32,14 @@ class Visit(Struct, frozen=True, tag=True):
     path: tuple[Topic, ...] = ()
 
 
-class Ticket(Struct, frozen=True, tag=True):
+class ChainTicket(Struct, frozen=True, tag="Ticket"):
     """To the publisher: the timestamp is complete."""
 
     request: int
     entries: Entries
 
 
-class Ticketed(Struct, frozen=True, tag=True):
+class ChainTicketed(Struct, frozen=True, tag="Ticketed"):
     """On the broker."""
 
     entries: Entries
@@ -69,7 +69,7 @@ class ChainSite:
         if path:
             onward = Visit(message.publisher, message.request, message.topic, entries, tuple(path))
             return [Send(self._sites[path[0]], onward)]
-        return [Send(message.publisher, Ticket(message.request, entries))]
+        return [Send(message.publisher, ChainTicket(message.request, entries))]
 
     def _fill(self, manager: Topic, entries: Entries) -> None:
         known = self._known[manager]
@@ -86,16 +86,16 @@ class ChainClient:
         self._sites = sites
         self._open: dict[int, tuple[Topic, Event]] = {}
         self._clock: Entries = {}
-        self._held: dict[Topic, dict[int, Ticketed]] = {}
+        self._held: dict[Topic, dict[int, ChainTicketed]] = {}
 
-    def handle(self, message: Publish | Subscribe | Heard | Joined | Ticket, now: Micros) -> list[Effect]:
+    def handle(self, message: Publish | Subscribe | Heard | Joined | ChainTicket, now: Micros) -> list[Effect]:
         match message:
             case Publish(topic=topic, message=event, request=request):
                 self._open[request] = (topic, event)
                 return [Send(self._sites[topic], Visit(self._me, request, topic))]
-            case Ticket(request=request, entries=entries):
+            case ChainTicket(request=request, entries=entries):
                 topic, event = self._open.pop(request)
-                return [Broadcast(topic, Ticketed(entries, event)), Deliver(Accepted(request))]
+                return [Broadcast(topic, ChainTicketed(entries, event)), Deliver(Accepted(request))]
             case Heard(topic=topic, message=heard):
                 self._held[topic][heard.entries[topic]] = heard
                 return self._release()

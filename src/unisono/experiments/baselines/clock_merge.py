@@ -28,7 +28,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 
 
-class Stamped(Struct, frozen=True, tag=True):
+class MergeStamped(Struct, frozen=True, tag="Stamped"):
     """An event and its publisher's clock."""
 
     publisher: Address
@@ -36,14 +36,14 @@ class Stamped(Struct, frozen=True, tag=True):
     event: Event
 
 
-class Beat(Struct, frozen=True, tag=True):
+class MergeBeat(Struct, frozen=True, tag="Beat"):
     """Nothing of this publisher will have a stamp up to `at` any more."""
 
     publisher: Address
     at: int
 
 
-class ClockPublisher:
+class MergePublisher:
     """Stamps, and beats on a topic of its own kind from the first `Fired("beat")` until `until`."""
 
     def __init__(self, me: Address, beats: Topic, every_us: int, until: int) -> None:
@@ -57,15 +57,15 @@ class ClockPublisher:
         self._last = max(now, self._last + 1)
         match message:
             case Publish(topic=topic, message=event, request=request):
-                return [Broadcast(topic, Stamped(self._me, self._last, event)), Deliver(Accepted(request))]
+                return [Broadcast(topic, MergeStamped(self._me, self._last, event)), Deliver(Accepted(request))]
             case Fired(key=key):
-                beat = Broadcast(self._beats, Beat(self._me, self._last), control=True)
+                beat = Broadcast(self._beats, MergeBeat(self._me, self._last), control=True)
                 return [beat, SetTimer(key, Micros(now + self._every_us))] if now < self._until else [beat]
             case _:
                 assert_never(message)
 
 
-class ClockSubscriber:
+class MergeSubscriber:
     """Holds back what any of the `publishers` might still precede."""
 
     def __init__(self, publishers: tuple[Address, ...], beats: Topic) -> None:
@@ -77,7 +77,7 @@ class ClockSubscriber:
         match message:
             case Heard(topic=topic, message=heard):
                 self._heard[heard.publisher] = heard.at
-                if isinstance(heard, Stamped):
+                if isinstance(heard, MergeStamped):
                     heappush(self._held, (heard.at, heard.publisher, topic, heard.event))
                 return self._release()
             case Subscribe(topics=topics):

@@ -16,15 +16,15 @@ from unisono.machine import Effect, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.time import Micros
-from unisono.protocols.overlay.events import flat
-from unisono.protocols.overlay.messages import Delivery, Pub
+from unisono.protocols.overlay.messages import OverlayDelivery, Pub
 from unisono.protocols.overlay.tables import Hop, Tables
+from unisono.structures.content import flat
 
 Key = tuple[int, str, int]
 """Tick of the clock, publisher, sequence."""
 
 
-class Keyed(Struct, frozen=True, tag=True):
+class Keyed(Struct, frozen=True, tag="Keyed"):
     """A publication with its tick, or the bare question; `promised` if no promise of the sender's follows."""
 
     source: Address
@@ -33,7 +33,7 @@ class Keyed(Struct, frozen=True, tag=True):
     promised: bool
 
 
-class Promise(Struct, frozen=True, tag=True):
+class KeyPromise(Struct, frozen=True, tag="Promise"):
     """Nothing that could be a rival of this event, with a smaller key, will come from here."""
 
     source: Address
@@ -63,7 +63,7 @@ class LamportBroker:
     def pending(self) -> list[str]:
         return list(self._open)
 
-    def handle(self, message: Pub | Keyed | Promise, now: Micros) -> list[Effect]:
+    def handle(self, message: Pub | Keyed | KeyPromise, now: Micros) -> list[Effect]:
         match message:
             case Pub(source=publisher, event=event):
                 self._clock += 1
@@ -71,7 +71,7 @@ class LamportBroker:
             case Keyed(source=source, event=event, tick=tick, promised=promised):
                 self._clock = max(self._clock, tick)
                 return self._take(event, tick, source, promised)
-            case Promise(source=source, event=name):
+            case KeyPromise(source=source, event=name):
                 if name not in self._open:
                     return []
                 for missing in self._open[name].missing.values():
@@ -127,7 +127,7 @@ class LamportBroker:
         for hop in [hop for hop, missing in self._open[name].missing.items() if not missing]:
             if hop in self._neighbours:
                 del self._open[name].missing[hop]
-                effects.append(Send(Address(hop), Promise(self._me, name)))
+                effects.append(Send(Address(hop), KeyPromise(self._me, name)))
             else:
                 effects += self._deliver(hop)
         if name in self._open and not self._open[name].missing:
@@ -144,5 +144,5 @@ class LamportBroker:
             del found.missing[hop]
             if not found.missing:
                 del self._open[event.id]
-            effects.append(Send(Address(hop.removeprefix("sub:")), Delivery(event)))
+            effects.append(Send(Address(hop.removeprefix("sub:")), OverlayDelivery(event)))
         return effects

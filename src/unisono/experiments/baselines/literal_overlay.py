@@ -14,9 +14,9 @@ from unisono.machine import Effect, Send
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId
 from unisono.model.time import Micros
-from unisono.protocols.overlay.events import flat
-from unisono.protocols.overlay.messages import Ack, Delivery, Pub
+from unisono.protocols.overlay.messages import Ack, OverlayDelivery, Pub
 from unisono.protocols.overlay.tables import Hop, Tables
+from unisono.structures.content import flat
 
 Mode = Literal["plain", "batch", "progressive", "sorted"]
 
@@ -121,7 +121,7 @@ class LiteralBroker:
         head, self._queues[hop] = queue[:ready], queue[ready:]
         if self._mode != "plain":
             head.sort(key=_id)
-        return [Send(Address(hop.removeprefix("sub:")), Delivery(queued.event)) for queued in head]
+        return [Send(Address(hop.removeprefix("sub:")), OverlayDelivery(queued.event)) for queued in head]
 
 
 def _id(queued: _Queued) -> tuple[str, int]:

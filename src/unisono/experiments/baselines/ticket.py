@@ -41,7 +41,7 @@ LEASE_US = Micros(30 * SECOND)
 RESEND_US = Micros(1_500_000)
 
 
-class Create(Struct, frozen=True, tag=True):
+class CreateTicket(Struct, frozen=True, tag="Create"):
     """A publisher asks for a number; it has published what it asked for before `ack`."""
 
     publisher: Address
@@ -50,7 +50,7 @@ class Create(Struct, frozen=True, tag=True):
     ack: int
 
 
-class Published(Struct, frozen=True, tag=True):
+class Published(Struct, frozen=True, tag="Published"):
     """The same without asking."""
 
     publisher: Address
@@ -68,26 +68,26 @@ class Ticket(Struct, frozen=True):
     entries: Entries = {}
 
 
-class Climb(Struct, frozen=True, tag=True):
+class Climb(Struct, frozen=True, tag="Climb"):
     """On its way up, until the topics of `todo` are filled in."""
 
     ticket: Ticket
     todo: tuple[Topic, ...]
 
 
-class Complete(Struct, frozen=True, tag=True):
+class Complete(Struct, frozen=True, tag="Complete"):
     """On its way down to the home."""
 
     ticket: Ticket
 
 
-class Granted(Struct, frozen=True, tag=True):
+class TicketGranted(Struct, frozen=True, tag="Granted"):
     """To the publisher: publish it within the lease."""
 
     ticket: Ticket
 
 
-class Ask(Struct, frozen=True, tag=True):
+class AskTicket(Struct, frozen=True, tag="Ask"):
     """A publisher that was granted a number too late to be sure asks what became of it."""
 
     publisher: Address
@@ -95,21 +95,21 @@ class Ask(Struct, frozen=True, tag=True):
     number: int
 
 
-class Voided(Struct, frozen=True, tag=True):
+class Voided(Struct, frozen=True, tag="Voided"):
     """The answer, when there is one."""
 
     topic: Topic
     number: int
 
 
-class Ticketed(Struct, frozen=True, tag=True):
+class Ticketed(Struct, frozen=True, tag="Ticketed"):
     """On the broker; without an event the number is void."""
 
     ticket: Ticket
     event: Event | None
 
 
-NodeInput = Create | Published | Climb | Complete | Ask | Fired
+NodeInput = CreateTicket | Published | Climb | Complete | AskTicket | Fired
 
 
 class TicketNode:
@@ -133,7 +133,7 @@ class TicketNode:
 
     def handle(self, message: NodeInput, now: Micros) -> list[Effect]:
         match message:
-            case Create(publisher=publisher, topic=topic, request=request, ack=ack):
+            case CreateTicket(publisher=publisher, topic=topic, request=request, ack=ack):
                 self._end_leases(publisher, topic, ack)
                 return self._create(publisher, topic, request, now)
             case Published(publisher=publisher, topic=topic, ack=ack):
@@ -144,7 +144,7 @@ class TicketNode:
                 return self._fill(ticket, todo, now)
             case Complete(ticket=ticket):
                 return self._complete(ticket, now)
-            case Ask(publisher=publisher, topic=topic, number=number):
+            case AskTicket(publisher=publisher, topic=topic, number=number):
                 return [Send(publisher, Voided(topic, number))] if (topic, number) in self._voids else []
             case Fired(key=key):
                 return self._expire(key)
@@ -157,7 +157,7 @@ class TicketNode:
             number = self._clock[topic] = self._issued[publisher, topic, request] = self._clock[topic] + 1
             return self._fill(Ticket(publisher, request, topic, number), self._groups[topic], now)
         lease = self._leases.get((topic, number))
-        return [Send(publisher, Granted(lease))] if lease is not None else []
+        return [Send(publisher, TicketGranted(lease))] if lease is not None else []
 
     def _fill(self, ticket: Ticket, todo: tuple[Topic, ...], now: Micros) -> list[Effect]:
         known = {x: self._clock[x] for x in todo if x in self._clock}
@@ -173,7 +173,7 @@ class TicketNode:
             return [Send(self._below[topic], Complete(ticket))]
         self._leases[topic, number] = ticket
         timer = SetTimer(f"{topic} {number}", Micros(now + self._lease_us))
-        return [timer, Send(ticket.publisher, Granted(ticket))]
+        return [timer, Send(ticket.publisher, TicketGranted(ticket))]
 
     def _end_leases(self, publisher: Address, topic: Topic, ack: int) -> None:
         published = [
@@ -199,7 +199,7 @@ class _Open(Struct):
     number: int = 0  # granted too late: it is asked about
 
 
-ClientInput = Publish | Subscribe | Heard | Joined | Granted | Voided | Fired
+ClientInput = Publish | Subscribe | Heard | Joined | TicketGranted | Voided | Fired
 
 
 class TicketClient:
@@ -222,7 +222,7 @@ class TicketClient:
             case Publish(topic=topic, message=event, request=outcome):
                 self._add(topic, _Open(event, outcome))
                 return [*self._ask(now), SetTimer("create", Micros(now + RESEND_US))]
-            case Granted(ticket=ticket):
+            case TicketGranted(ticket=ticket):
                 return self._granted(ticket, now)
             case Voided(topic=topic, number=number):
                 return self._ask_anew(topic, number, now)
@@ -260,8 +260,8 @@ class TicketClient:
 
     def _again(self, topic: Topic, request: int, one: _Open) -> Effect:
         if one.number:
-            return Send(self._homes[topic], Ask(self._me, topic, one.number))
-        return Send(self._homes[topic], Create(self._me, topic, request, min(self._ack(topic), request)))
+            return Send(self._homes[topic], AskTicket(self._me, topic, one.number))
+        return Send(self._homes[topic], CreateTicket(self._me, topic, request, min(self._ack(topic), request)))
 
     def _ack(self, topic: Topic) -> int:
         return min((request for t, request in self._open if t == topic), default=self._next.get(topic, 1))
@@ -275,7 +275,7 @@ class TicketClient:
             del self._incomplete[topic]
         if now - one.asked_at >= self._lease_us // 2:
             one.number = ticket.number  # too late to be sure that it is still ours
-            effects.append(Send(self._homes[topic], Ask(self._me, topic, ticket.number)))
+            effects.append(Send(self._homes[topic], AskTicket(self._me, topic, ticket.number)))
         else:
             del self._open[topic, ticket.request]
             effects += [Broadcast(topic, Ticketed(ticket, one.event)), Deliver(Accepted(one.outcome))]

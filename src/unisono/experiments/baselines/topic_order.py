@@ -14,14 +14,14 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 
 
-class Request(Struct, frozen=True, tag=True):
+class HomeRequest(Struct, frozen=True, tag="Request"):
     """To the home: this event wants a number."""
 
     topic: Topic
     event: str
 
 
-class Number(Struct, frozen=True, tag=True):
+class Number(Struct, frozen=True, tag="Number"):
     """On the broker: the event has this number."""
 
     event: str
@@ -34,7 +34,7 @@ class TopicHome:
     def __init__(self) -> None:
         self._issued: dict[Topic, int] = {}
 
-    def handle(self, message: Request, now: Micros) -> list[Effect]:
+    def handle(self, message: HomeRequest, now: Micros) -> list[Effect]:
         number = self._issued[message.topic] = self._issued.get(message.topic, 0) + 1
         return [Broadcast(message.topic, Number(message.event, number), control=True)]
 
@@ -58,7 +58,7 @@ class TopicOrderClient:
     def handle(self, message: Publish | Subscribe | Heard | Joined, now: Micros) -> list[Effect]:
         match message:
             case Publish(topic=topic, message=event, request=request):
-                ask = Request(topic, event.id)
+                ask = HomeRequest(topic, event.id)
                 return [Broadcast(topic, event), Send(self._homes[topic], ask), Deliver(Accepted(request))]
             case Heard(topic=topic, message=heard):
                 feed = self._feeds[topic]

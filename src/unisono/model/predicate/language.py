@@ -168,7 +168,7 @@ class _Parser:
             bracket = self._is("(")
             if bracket:
                 self._take()
-            name = self._attribute("an attribute behind 'exists'")
+            name = self._attribute("an attribute after 'exists'")
             if bracket and not self._is(")"):
                 self._expected("')'")
             if bracket:
@@ -192,22 +192,22 @@ class _Parser:
     def _comparison(self, name: str) -> Values:
         if self._is(*_COMPARISONS):
             mark = self._take()
-            at, value = self._here.at, self._value(f"a number, a string, true, false or null behind {mark.text!r}")
+            at, value = self._here.at, self._value(f"a number, a string, true, false or null after {mark.text!r}")
             values = self._compared(mark.text, value, at)
         elif self._is("between"):
             self._take()
-            low = self._ordered("a number or a string behind 'between'")
+            low = self._ordered("a number or a string after 'between'")
             if not self._is("and"):
                 self._expected("'and' between the two ends")
             self._take()
-            at, high = self._here.at, self._ordered("a number or a string behind 'and'")
+            at, high = self._here.at, self._ordered("a number or a string after 'and'")
             if isinstance(low, str) != isinstance(high, str):
                 self._fail(at, "the two ends of 'between' must be two numbers or two strings")
             values = between(low, high)
         elif self._is("prefix"):
             self._take()
             if self._here.kind != "string":
-                self._expected("a string behind 'prefix'")
+                self._expected("a string after 'prefix'")
             values = prefixed(str(self._value("a string")))
         elif self._is("in"):
             self._take()
@@ -215,7 +215,7 @@ class _Parser:
         elif self._is("not"):
             self._expected(f"a comparison; write: not ({name} in (...)) or {name} != ...")
         else:
-            self._expected(f"a comparison (= != < <= > >= between prefix in) behind {name!r}")
+            self._expected(f"a comparison (= != < <= > >= between prefix in) after {name!r}")
         return values.on_integers() if name in self._integers else values
 
     def _compared(self, mark: str, value: Number | str | bool | None, at: int) -> Values:
@@ -231,7 +231,7 @@ class _Parser:
 
     def _listed(self) -> Values:
         if not self._is("(", "["):
-            self._expected("'(' behind 'in'")
+            self._expected("'(' after 'in'")
         closing = ")" if self._take().text == "(" else "]"
         values = [point(self._value("a value"))]
         while self._is(","):

@@ -188,14 +188,14 @@ def below(value: Number | str, inclusive: bool) -> Values:
 
 
 def above(value: Number | str, inclusive: bool) -> Values:
-    """Everything of the same type behind `value`, with it or without it."""
+    """Everything of the same type after `value`, with it or without it."""
     if isinstance(value, str):
         return Values(strings=(check_string(value) if inclusive else value + "\0",))
     return _numbers((check_number(value), int(not inclusive)), _NUMBER_TOP)
 
 
 def between(low: Number | str, high: Number | str) -> Values:
-    """Both ends included; empty if low lies behind high or the types differ."""
+    """Both ends included; empty if low lies after high or the types differ."""
     return above(low, inclusive=True) & below(high, inclusive=True)
 
 
@@ -242,7 +242,7 @@ def _numbers(low: NumberCut, high: NumberCut) -> Values:
 
 
 def _successor(text: str) -> str | None:
-    """The least string behind every string that begins with `text`."""
+    """The least string after every string that begins with `text`."""
     while text:
         code = ord(text[-1])
         if code < 0x10FFFF:

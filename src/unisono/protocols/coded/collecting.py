@@ -18,8 +18,8 @@ from unisono.protocols.coded.membership import Membership
 from unisono.protocols.coded.messages import EventKey
 from unisono.protocols.coded.recovery import Recovery
 from unisono.protocols.coded.redundancy import sending_order
-from unisono.protocols.coded.site import Site
-from unisono.protocols.coded.wire import Bad, Packet, unpack
+from unisono.protocols.coded.site import CodedSite
+from unisono.protocols.coded.wire import BadPacket, Packet, unpack
 from unisono.structures.decoder import Put
 
 ENCODED, CONTROL = 1, 2  # flags of the envelope
@@ -28,7 +28,7 @@ ENCODED, CONTROL = 1, 2  # flags of the envelope
 class Collector:
     """The events of one node that are not complete yet, and what becomes of them."""
 
-    def __init__(self, site: Site, recovery: Recovery, messages: Any) -> None:
+    def __init__(self, site: CodedSite, recovery: Recovery, messages: Any) -> None:
         self._site, self._config, self._recovery, self._message_type = site, site.config, recovery, messages
         self._topics, self._arrivals = site.topics, site.arrivals
         self._sweep_at: Micros | None = None  # the timer, if it is set
@@ -37,7 +37,7 @@ class Collector:
         self, data: bytes, source: Address, topic: Topic | None, number: int, now: Micros, effects: list[Effect]
     ) -> None:
         packet = unpack(data, self._config.key, self._config.packet_bytes)
-        if isinstance(packet, Bad):
+        if isinstance(packet, BadPacket):
             self._site.count(f"bad {packet.value}")
             return
         if packet.topic not in self._site.subscribed or topic not in (None, packet.topic):

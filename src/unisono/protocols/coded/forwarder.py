@@ -15,8 +15,8 @@ from unisono.machine import Broadcast, Effect, Fired, Heard, Refuse, SetTimer
 from unisono.model.time import Micros
 from unisono.protocols.coded.arrivals import DIRECT, Generation, event_of, timer_of
 from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.messages import EventKey, Piece
-from unisono.protocols.coded.wire import Bad, Packet, pack, unpack
+from unisono.protocols.coded.messages import EventKey, PacketPiece
+from unisono.protocols.coded.wire import BadPacket, Packet, pack, unpack
 from unisono.structures.decoder import unit
 
 
@@ -44,10 +44,10 @@ class Forwarder:
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:
-            case Heard(topic=topic, message=Piece(data=data) as piece, control=control):
+            case Heard(topic=topic, message=PacketPiece(data=data) as piece, control=control):
                 effects: list[Effect] = [Broadcast(topic, piece, control)]
                 packet = unpack(data, self._config.key, self._config.packet_bytes)
-                if not isinstance(packet, Bad) and packet.topic == topic:
+                if not isinstance(packet, BadPacket) and packet.topic == topic:
                     self._learn(packet, control, now, effects)
                 return effects
             case Heard(topic=topic, message=inner, control=control):
@@ -89,7 +89,7 @@ class Forwarder:
             packet = Packet(
                 event.topic, event.publisher, event.sequence, number, generation.geometry, coefficients, payload
             )
-            effects.append(Broadcast(event.topic, Piece(pack(packet, self._config.key)), passing.control))
+            effects.append(Broadcast(event.topic, PacketPiece(pack(packet, self._config.key)), passing.control))
 
     def _fired(self, timer: str, now: Micros) -> list[Effect]:
         name, _, number = timer.partition(" ")[2].partition("#")

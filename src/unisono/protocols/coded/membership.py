@@ -3,7 +3,7 @@
 from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.coded.messages import EventKey, Seen
-from unisono.protocols.coded.peers import View
+from unisono.protocols.coded.peers import PartialView
 from unisono.protocols.coded.redundancy import Estimator, Reports
 
 BANNED_MAX = 1024
@@ -15,7 +15,7 @@ class Membership:
 
     __slots__ = ("banned", "estimator", "heads", "reports", "since", "view")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PartialView) -> None:
         self.view = view
         self.since: Micros | None = None  # when the subscription came into force
         self.heads: dict[int, int] = {}  # publisher -> highest sequence heard on its own path

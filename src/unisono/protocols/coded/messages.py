@@ -31,14 +31,14 @@ class Seen(Struct, frozen=True, array_like=True):
     depth: Number
 
 
-class Piece(Struct, frozen=True, tag=True):
+class PacketPiece(Struct, frozen=True, tag="Piece"):
     """One packet (`wire`). `source` is the peer that sent it in gossip, empty on the publisher's own path."""
 
     data: bytes
     source: Address = Address("")
 
 
-class Ask(Struct, frozen=True, tag=True):
+class AskPackets(Struct, frozen=True, tag="Ask"):
     """REQ: `source` lacks `need` packets of a generation; `held` has a bit for each plain row it holds, or is empty."""
 
     source: Address
@@ -49,7 +49,7 @@ class Ask(Struct, frozen=True, tag=True):
     observed: Observed = Observed()
 
 
-class Nothing(Struct, frozen=True, tag=True):
+class Nothing(Struct, frozen=True, tag="Nothing"):
     """NONE: `source` knows nothing of that generation; ask somebody else."""
 
     source: Address
@@ -64,7 +64,7 @@ class Advert(Struct, frozen=True, array_like=True):
     age_us: Number
 
 
-class Adverts(Struct, frozen=True, tag=True):
+class Adverts(Struct, frozen=True, tag="Adverts"):
     """DIGEST: complete events of `source`, newest first, and some members of the topic it knows."""
 
     source: Address
@@ -75,7 +75,7 @@ class Adverts(Struct, frozen=True, tag=True):
     observed: Observed = Observed()
 
 
-class Hello(Struct, frozen=True, tag=True):
+class MemberHello(Struct, frozen=True, tag="Hello"):
     """Beside the topic, to everybody: `source` takes part. Some answer with `Members`."""
 
     source: Address
@@ -83,16 +83,16 @@ class Hello(Struct, frozen=True, tag=True):
     depth: Number = 0
 
 
-class Members(Struct, frozen=True, tag=True):
-    """An answer to `Hello`: some members of the topic."""
+class Members(Struct, frozen=True, tag="Members"):
+    """An answer to `MemberHello`: some members of the topic."""
 
     source: Address
     topic: TopicNumber
     peers: tuple[Seen, ...]
 
 
-Gossip = Piece | Ask | Nothing | Adverts | Members
+Gossip = PacketPiece | AskPackets | Nothing | Adverts | Members
 """What coded nodes send each other directly."""
 
-OnTopic = Piece | Hello | Adverts
+OnTopic = PacketPiece | MemberHello | Adverts
 """What coded nodes publish on the service beneath."""

@@ -41,10 +41,20 @@ from unisono.model.time import Micros
 from unisono.protocols.coded.arrivals import DIRECT, event_of, fragment
 from unisono.protocols.coded.collecting import CONTROL, ENCODED, Collector
 from unisono.protocols.coded.config import CodedConfig
-from unisono.protocols.coded.messages import SAMPLE, Adverts, Ask, EventKey, Hello, Members, Nothing, Piece, Seen
+from unisono.protocols.coded.messages import (
+    SAMPLE,
+    Adverts,
+    AskPackets,
+    EventKey,
+    MemberHello,
+    Members,
+    Nothing,
+    PacketPiece,
+    Seen,
+)
 from unisono.protocols.coded.recovery import Recovery
 from unisono.protocols.coded.redundancy import sending_order
-from unisono.protocols.coded.site import Site
+from unisono.protocols.coded.site import CodedSite
 
 ANSWERS_TO_HELLO = 5  # members that answer a newcomer, on average
 
@@ -57,7 +67,7 @@ class CodedNode:
 
         `life` tells publishers apart that have the same address one after the other: numbers begin anew with each.
         """
-        self._site = Site(me, config, dice, life)
+        self._site = CodedSite(me, config, dice, life)
         self._config, self._topics, self._arrivals = config, self._site.topics, self._site.arrivals
         self._recovery = Recovery(self._site)
         self._collector = Collector(self._site, self._recovery, messages)
@@ -71,11 +81,11 @@ class CodedNode:
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         effects: list[Effect] = []
         match message:
-            case Heard(topic=topic, message=Piece(data=data), number=number):
+            case Heard(topic=topic, message=PacketPiece(data=data), number=number):
                 self._collector.piece(data, DIRECT, topic, number, now, effects)
-            case Piece(data=data, source=source):
+            case PacketPiece(data=data, source=source):
                 self._collector.piece(data, source, None, 0, now, effects)
-            case Ask():
+            case AskPackets():
                 self._recovery.serve(message, now, effects)
             case Nothing(source=source, event=event):
                 self._recovery.told_nothing(source, event, now, effects)
@@ -85,7 +95,7 @@ class CodedNode:
                 self._fired(key, now, effects)
             case Publish():
                 self._publish(message, now, effects)
-            case Heard(topic=topic, message=Hello() as hello):
+            case Heard(topic=topic, message=MemberHello() as hello):
                 self._greet(topic, hello, effects)
             case Members(topic=topic, peers=peers):
                 if topic in self._topics:
@@ -97,7 +107,10 @@ class CodedNode:
                 effects += [PERSIST, *(Join(topic) for topic in topics)]
             case Joined(topic=topic):
                 self._site.membership(topic).since = now
-                effects += [PERSIST, Broadcast(topic, Hello(self._site.me, topic, self._config.depth), control=True)]
+                effects += [
+                    PERSIST,
+                    Broadcast(topic, MemberHello(self._site.me, topic, self._config.depth), control=True),
+                ]
                 effects.append(Deliver(message))
             case Unsubscribe(topics=topics):
                 self._unsubscribe(topics, now, effects)
@@ -115,7 +128,7 @@ class CodedNode:
 
     # -- members
 
-    def _greet(self, topic: Topic, hello: Hello, effects: list[Effect]) -> None:
+    def _greet(self, topic: Topic, hello: MemberHello, effects: list[Effect]) -> None:
         if topic not in self._topics or hello.source == self._site.me:
             return
         view = self._topics[topic].view
@@ -149,13 +162,13 @@ class CodedNode:
         arrival = fragment(EventKey(topic, self._site.id, sequence), flags, message, config, now)
         effects.append(PERSIST)
         if sequence & (sequence - 1) == 0:  # events 1, 2, 4, 8, …: an announcement may be lost, and members come late
-            effects.append(Broadcast(topic, Hello(self._site.me, topic, 0), control=True))
+            effects.append(Broadcast(topic, MemberHello(self._site.me, topic, 0), control=True))
         for number, generation in arrival.generations.items():
             extra = membership.reports.redundancy(generation.geometry.n, config)
             order = sending_order(arrival.event, number, generation.geometry.n)
             for line, payload in generation.first_packets(order, extra, config.coded, self._site.dice):
                 data = arrival.packed(number, line, payload, config.key)
-                effects.append(Broadcast(topic, Piece(data), control=request.control))
+                effects.append(Broadcast(topic, PacketPiece(data), control=request.control))
         self._arrivals.keep(arrival, now)
         if topic not in self._site.subscribed:
             self._arrivals.remember(arrival.event, now)

@@ -30,7 +30,7 @@ class Member:
         return self.serves * (1 - self.loss) / (1 + self.depth)
 
 
-class View:
+class PartialView:
     """Some members of one topic, never ourselves."""
 
     def __init__(self, me: Address, size_max: int, dice: Random) -> None:

@@ -13,8 +13,18 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.coded.advertiser import Advertiser
 from unisono.protocols.coded.arrivals import Arrival, Question, timer_of
-from unisono.protocols.coded.messages import SAMPLE, Advert, Adverts, Ask, EventKey, Hello, Nothing, Piece, Seen
-from unisono.protocols.coded.site import Site
+from unisono.protocols.coded.messages import (
+    SAMPLE,
+    Advert,
+    Adverts,
+    AskPackets,
+    EventKey,
+    MemberHello,
+    Nothing,
+    PacketPiece,
+    Seen,
+)
+from unisono.protocols.coded.site import CodedSite
 from unisono.structures.decoder import unit
 
 AT_ONCE = 8  # generations asked for in one go
@@ -24,7 +34,7 @@ ANY = 255  # the need for a generation of which nothing is known
 class Recovery:
     """Questions, answers and adverts of one node."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: CodedSite) -> None:
         self._site, self._config, self._dice = site, site.config, site.dice
         self._topics, self._arrivals = site.topics, site.arrivals
         self.adverts = Advertiser(site.config)
@@ -56,7 +66,7 @@ class Recovery:
             partners = view.draw(fanout, config.polarized)
         if not partners:
             topic = arrival.event.topic
-            effects.append(Broadcast(topic, Hello(self._site.me, topic, config.depth), control=True))
+            effects.append(Broadcast(topic, MemberHello(self._site.me, topic, config.depth), control=True))
         effects.append(PERSIST)
         for peer in partners:
             self._ask(peer, arrival, effects)
@@ -73,7 +83,7 @@ class Recovery:
             elif generation is not None:
                 held = generation.held_rows()
             expected += need + config.extra if need < ANY else 1
-            effects.append(Send(peer, Ask(self._site.me, arrival.event, number, need, held, observed)))
+            effects.append(Send(peer, AskPackets(self._site.me, arrival.event, number, need, held, observed)))
         arrival.open[peer] = Question(expected)
 
     def told_nothing(self, source: Address, event: EventKey, now: Micros, effects: list[Effect]) -> None:
@@ -88,7 +98,7 @@ class Recovery:
         for peer in membership.view.draw(1, self._config.polarized, (*arrival.avoid, *arrival.open)):
             self._ask(peer, arrival, effects)
 
-    def serve(self, ask: Ask, now: Micros, effects: list[Effect]) -> None:
+    def serve(self, ask: AskPackets, now: Micros, effects: list[Effect]) -> None:
         membership = self._topics.get(ask.event.topic)
         if membership is None or ask.source in membership.banned or not 0 < ask.need <= ANY:
             effects.append(Refuse(f"{ask.source} asks for what is not its to ask for"))
@@ -113,7 +123,7 @@ class Recovery:
         arrival.spend(ask.source, ask.generation, len(packets), now)
         for line, payload in packets:
             data = arrival.packed(ask.generation, line, payload, config.key)
-            effects.append(Send(ask.source, Piece(data, self._site.me)))
+            effects.append(Send(ask.source, PacketPiece(data, self._site.me)))
 
     # -- the complete node begins
 
@@ -130,7 +140,7 @@ class Recovery:
                             packets = generation.combinations(config.push_packets, self._dice)
                         for line, payload in packets:
                             data = arrival.packed(number, line, payload, config.key)
-                            effects.append(Send(peer, Piece(data, self._site.me)))
+                            effects.append(Send(peer, PacketPiece(data, self._site.me)))
             case "push-pull":
                 self.advertise(event.topic, [event], now, effects)
             case "pull" | "need" | "none":

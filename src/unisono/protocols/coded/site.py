@@ -6,11 +6,11 @@ from unisono.model.ids import Address, Topic
 from unisono.protocols.coded.arrivals import Arrivals
 from unisono.protocols.coded.config import CodedConfig
 from unisono.protocols.coded.membership import Membership
-from unisono.protocols.coded.peers import View
+from unisono.protocols.coded.peers import PartialView
 from unisono.protocols.coded.wire import publisher_id
 
 
-class Site:
+class CodedSite:
     """One node's state that more than one of its parts looks at."""
 
     def __init__(self, me: Address, config: CodedConfig, dice: Random, life: str) -> None:
@@ -24,7 +24,7 @@ class Site:
 
     def membership(self, topic: Topic) -> Membership:
         if topic not in self.topics:
-            self.topics[topic] = Membership(View(self.me, self.config.view_max, self.dice))
+            self.topics[topic] = Membership(PartialView(self.me, self.config.view_max, self.dice))
             for seed in self.config.seeds:
                 self.topics[topic].view.add(seed, 1)
         return self.topics[topic]

@@ -35,7 +35,7 @@ _CHECK = struct.Struct(">I")
 OVERHEAD_BYTES = _HEADER.size + _CHECK.size
 
 
-class Bad(Enum):
+class BadPacket(Enum):
     """Why a packet was dropped without a trace, counted by these names."""
 
     SHORT = "short"
@@ -125,36 +125,36 @@ def pack(packet: Packet, key: bytes = b"") -> bytes:
     return body + _check(body, key)
 
 
-def unpack(data: bytes, key: bytes = b"", packet_bytes_max: int = PACKET_BYTES) -> Packet | Bad:
+def unpack(data: bytes, key: bytes = b"", packet_bytes_max: int = PACKET_BYTES) -> Packet | BadPacket:
     """The packet, or why it is none. Every field is checked before anything is believed."""
     if len(data) < OVERHEAD_BYTES + 2:
-        return Bad.SHORT
+        return BadPacket.SHORT
     header = _HEADER.unpack_from(data)
     magic, version, kind, topic, publisher, sequence, generation, n, row_bytes, length, content = header
     if magic != MAGIC:
-        return Bad.MAGIC
+        return BadPacket.MAGIC
     if version != VERSION:
-        return Bad.VERSION
+        return BadPacket.VERSION
     if kind not in (PLAIN, CODED):
-        return Bad.KIND
+        return BadPacket.KIND
     if n == 0 or row_bytes == 0 or OVERHEAD_BYTES + n + row_bytes > packet_bytes_max:
-        return Bad.GEOMETRY
+        return BadPacket.GEOMETRY
     if sequence > SEQUENCE_MAX:
-        return Bad.SEQUENCE
+        return BadPacket.SEQUENCE
     if not (n - 1) * row_bytes < length <= n * row_bytes:
-        return Bad.GEOMETRY
+        return BadPacket.GEOMETRY
     at = _HEADER.size
     what = at + (1 if kind == PLAIN else n)
     if len(data) != what + row_bytes + _CHECK.size:
-        return Bad.LENGTH
+        return BadPacket.LENGTH
     if _check(data[: -_CHECK.size], key) != data[-_CHECK.size :]:
-        return Bad.CHECK
+        return BadPacket.CHECK
     if kind == CODED:
         coefficients = data[at:what]
         if not any(coefficients):
-            return Bad.ZERO
+            return BadPacket.ZERO
     elif data[at] >= n:
-        return Bad.INDEX
+        return BadPacket.INDEX
     else:
         coefficients = unit(n, data[at])
     payload = data[what : -_CHECK.size]

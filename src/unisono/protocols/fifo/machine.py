@@ -55,7 +55,7 @@ class FifoConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Events held back in all streams together. Price: memory for so many payloads."""
 
 
-class Numbered(Struct, frozen=True, tag=True):
+class Numbered(Struct, frozen=True, tag="Numbered"):
     """The `number`-th event of `source`; `before` has the last number before it on each topic that has one."""
 
     source: Address

@@ -11,16 +11,11 @@ from unisono.model.event import Event
 from unisono.model.ids import Address
 from unisono.model.predicate import CostError, Filter, canonical
 from unisono.protocols.overlay.config import BrokerConfig
-from unisono.protocols.overlay.events import flat, why_not
 from unisono.protocols.overlay.messages import Adv, Sub
-from unisono.protocols.overlay.state import Publisher
+from unisono.protocols.overlay.state import LocalPublisher
+from unisono.structures.content import flat, is_own, why_not
 
 _BOUND_BYTES = 64
-
-
-def is_own(source: Address, name: str) -> bool:
-    """Nobody can take or withhold a name of somebody else."""
-    return name == source or name.startswith((f"{source}/", f"{source}."))
 
 
 class Refusal(NamedTuple):
@@ -30,12 +25,13 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def why_not_published(source: Address, event: Event, publisher: Publisher, config: BrokerConfig) -> Refusal | None:
+def why_not_published(source: Address, event: Event, publisher: LocalPublisher, config: BrokerConfig) -> Refusal | None:
     """The reason not to take a client's event."""
     if not is_own(source, event.publisher):
         return Refusal("forged", f"{event.id} is not {source}'s to publish")
-    if event.sequence <= publisher.last.get(event.publisher, 0):
-        return Refusal("range", f"{event.id} comes after {publisher.last[event.publisher]}: sequences count up")
+    last = publisher.last.get(event.publisher, 0)
+    if event.sequence <= last:
+        return Refusal("range", f"{event.id} comes after {last}: sequences count up, from 1")
     reason = why_not(event, config.limits)
     if reason is not None:
         return Refusal("event", reason)

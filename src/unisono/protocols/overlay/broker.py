@@ -26,10 +26,10 @@ from unisono.protocols.overlay.messages import (
     HeardAgain,
     LinkDown,
     LinkUp,
-    Missed,
     Nack,
     Ok,
-    Open,
+    OverlayMissed,
+    OverlayOpen,
     Pub,
     Sub,
     Unadv,
@@ -37,7 +37,7 @@ from unisono.protocols.overlay.messages import (
 )
 from unisono.protocols.overlay.publications import HELD, Publications
 from unisono.protocols.overlay.routes import Routes
-from unisono.protocols.overlay.state import Counters, Link, Neighbours, Outbox
+from unisono.protocols.overlay.state import BrokerEffects, Link, Neighbours, OverlayCounters
 from unisono.protocols.overlay.tables import Tables
 
 
@@ -50,7 +50,7 @@ class Broker:
         self._around = Neighbours()
         self._links = self._around.links
         self._tables = Tables(config.covering)
-        self._out = Outbox()
+        self._out = BrokerEffects()
         self._publications = Publications(
             me, config.detection, config.held_us_max, self._tables, self._around, self._out
         )
@@ -62,7 +62,7 @@ class Broker:
         match message:
             case Pub():
                 self._on_pub(message, now)
-            case Ack(source=source) | Nack(source=source) | Missed(source=source) if source != self.parent:
+            case Ack(source=source) | Nack(source=source) | OverlayMissed(source=source) if source != self.parent:
                 self._out.refuse(f"only a parent says {type(message).__name__}, and {source} is not")
             case Ack(event=event):
                 if self._publications.echoed(event, now):
@@ -70,7 +70,7 @@ class Broker:
             case Nack(event=event, reason=reason):
                 self._publications.drop(event, reason)
                 self._drain(now)
-            case Missed(source=source, event=event, reason=reason):
+            case OverlayMissed(source=source, event=event, reason=reason):
                 self._publications.missed(event, reason, source)
             case Adv():
                 self._routes.on_adv(message, now)
@@ -82,7 +82,7 @@ class Broker:
                 self._routes.on_unsub(source, sub, now)
             case Ok():
                 self._routes.on_ok(message, now)
-            case Open(source=source):
+            case OverlayOpen(source=source):
                 self._routes.on_open(source, now)
             case HeardAgain(source=source, ads=ads):
                 self._routes.on_heard_again(source, ads)
@@ -103,7 +103,7 @@ class Broker:
         return self._around.parent
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> OverlayCounters:
         return self._publications.counters
 
     @property

@@ -37,25 +37,24 @@ from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address, EventId, Topic
 from unisono.model.interest import covers, is_pattern
 from unisono.model.predicate import EVERY_EVENT, Filter, only
-from unisono.model.predicate.values import point, prefixed
+from unisono.model.predicate.values import point
 from unisono.model.time import Micros
-from unisono.protocols.overlay.events import EventLimits, flat, why_not
 from unisono.protocols.overlay.messages import (
-    TOPIC,
     Active,
     Adv,
-    Cut,
-    Delivery,
-    Denied,
     LinkDown,
     Missing,
-    NotTaken,
+    OverlayCut,
+    OverlayDelivery,
+    OverlayDenied,
+    OverlayNotTaken,
+    OverlayTaken,
     Pub,
     Sub,
-    Taken,
     Unadv,
     Unsub,
 )
+from unisono.structures.content import TOPIC, EventLimits, about, flat, why_not
 
 
 class _Advertised(Struct):
@@ -110,21 +109,21 @@ class OverlayClient:
                 return [effect for topic in topics for effect in self._unsubscribe(topic)]
             case Select(where=where):
                 return self._select(where)
-            case Delivery(event=event):
+            case OverlayDelivery(event=event):
                 return self._deliver(event)
             case Active(sub=sub):
                 return self._on_active(sub)
-            case Taken(event=name):
+            case OverlayTaken(event=name):
                 return [Deliver(Accepted(self._requests.pop(name)))] if name in self._requests else []
-            case NotTaken(event=name, reason=reason):
+            case OverlayNotTaken(event=name, reason=reason):
                 return [Deliver(Refused(self._requests.pop(name), reason))] if name in self._requests else []
-            case Denied(name=name, reason=reason):
+            case OverlayDenied(name=name, reason=reason):
                 return [Deliver(Refused(0, reason))] if name in self._subs.values() else []
             case Missing(event=event_id, publisher=publisher, topic=name, sequence=sequence, reason=reason):
                 known = self._topic_of(name)
                 gap = Gap(known, sequence, sequence, f"{event_id}: {reason}", publisher) if known is not None else None
                 return [Deliver(gap)] if gap is not None else []
-            case Cut(publishers=publishers):
+            case OverlayCut(publishers=publishers):
                 return [Deliver(CutOff(publishers, "a link between brokers was lost"))] if self._subs else []
             case LinkDown():
                 return self._on_link_down(now)
@@ -183,7 +182,7 @@ class OverlayClient:
 
     def _ask_for(self, topic: Topic) -> Send:
         self._subs[topic] = self._next_name()
-        return self._say(Sub(self._me, self._subs[topic], str(self._me), _about(self._topic_name(topic)) & self._where))
+        return self._say(Sub(self._me, self._subs[topic], str(self._me), about(self._topic_name(topic)) & self._where))
 
     def _unsubscribe(self, topic: Topic) -> list[Effect]:
         if topic not in self._subs:
@@ -244,12 +243,3 @@ class OverlayClient:
 
     def _say(self, message: Any) -> Send:
         return Send(self._broker, message)
-
-
-def _about(name: str) -> Filter:
-    """The topic, or all topics that begin like the pattern: as much of it as brokers can route by."""
-    if not is_pattern(name):
-        return only(TOPIC, point(name))
-    words = name.split(".")
-    wild = next(i for i, word in enumerate(words) if is_pattern(word))
-    return only(TOPIC, prefixed("".join(f"{word}." for word in words[:wild]))) if wild else EVERY_EVENT

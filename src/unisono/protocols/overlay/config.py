@@ -5,7 +5,7 @@ from msgspec import Struct
 from unisono.model.predicate import FILTER_COST_MAX
 from unisono.model.time import Micros
 from unisono.protocols.overlay.detection import Detection
-from unisono.protocols.overlay.events import EventLimits
+from unisono.structures.content import EventLimits
 
 
 class BrokerConfig(Struct, frozen=True):

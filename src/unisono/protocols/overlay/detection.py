@@ -17,7 +17,7 @@ Detection = Literal["clients", "exact", "fast", "always"]
 Matches = dict[Hop, list[str]]
 
 
-class Item:
+class WaitingPublication:
     """A publication that has not been emitted yet on the hops in `waiting`."""
 
     __slots__ = ("attributes", "behind", "came_from", "climbs", "echoed", "event", "since", "waiting", "wants_echo")
@@ -44,7 +44,7 @@ class Item:
         self.since = since
 
 
-class Arrival:
+class ArrivingPublication:
     """A publication coming from below or from a local publisher, and what matches it where."""
 
     __slots__ = ("barrier", "came_from", "echo", "event", "matches", "parent")
@@ -64,7 +64,7 @@ class Arrival:
         return self.parent is not None and self.parent in self.matches
 
 
-def conflicts(rule: Detection, tables: Tables, arrival: Arrival, hop: Hop) -> bool:
+def conflicts(rule: Detection, tables: Tables, arrival: ArrivingPublication, hop: Hop) -> bool:
     """Could a publication from above be ordered differently against this one for somebody on `hop` and above?"""
     if not arrival.climbs:
         return False
@@ -85,7 +85,9 @@ def conflicts(rule: Detection, tables: Tables, arrival: Arrival, hop: Hop) -> bo
             return any(tables.client_meets(client, above) for client in clients)
 
 
-def must_not_overtake(rule: Detection, tables: Tables, arrival: Arrival, item: Item, hop: Hop) -> bool:
+def must_not_overtake(
+    rule: Detection, tables: Tables, arrival: ArrivingPublication, item: WaitingPublication, hop: Hop
+) -> bool:
     """Whether the arrival must stay behind a pending item on a hop the item still waits for."""
     same_hop = item.came_from == arrival.came_from
     both_climb = item.climbs and arrival.climbs
@@ -103,7 +105,7 @@ def must_not_overtake(rule: Detection, tables: Tables, arrival: Arrival, item: I
 
 
 def closure(
-    rule: Detection, tables: Tables, arrival: Arrival, hops: dict[Hop, None], waiting: dict[Hop, None]
+    rule: Detection, tables: Tables, arrival: ArrivingPublication, hops: dict[Hop, None], waiting: dict[Hop, None]
 ) -> dict[Hop, None]:
     """All hops that must wait because others do: early here and late there would let a third party in between."""
     if not waiting:
@@ -121,7 +123,7 @@ def closure(
     return waiting
 
 
-def _reach(tables: Tables, arrival: Arrival, hop: Hop | None) -> int:
+def _reach(tables: Tables, arrival: ArrivingPublication, hop: Hop | None) -> int:
     """Bits of the advertisements that meet a matching subscription of the hop."""
     bits = 0
     for name in arrival.matches.get(hop, ()) if hop is not None else ():
@@ -129,6 +131,6 @@ def _reach(tables: Tables, arrival: Arrival, hop: Hop | None) -> int:
     return bits
 
 
-def _some_match(tables: Tables, arrival: Arrival, hop: Hop | None, item: Item) -> bool:
+def _some_match(tables: Tables, arrival: ArrivingPublication, hop: Hop | None, item: WaitingPublication) -> bool:
     names = arrival.matches.get(hop, ()) if hop is not None else ()
     return any(tables.subs[name].filter.matches(item.attributes) for name in names)

@@ -11,22 +11,22 @@ from unisono.model.predicate import Filter
 from unisono.model.time import Micros
 from unisono.protocols.overlay.admission import why_not_published
 from unisono.protocols.overlay.config import BrokerConfig
-from unisono.protocols.overlay.events import flat
-from unisono.protocols.overlay.messages import NotTaken, Pub, Taken
+from unisono.protocols.overlay.messages import OverlayNotTaken, OverlayTaken, Pub
 from unisono.protocols.overlay.publications import Publications
-from unisono.protocols.overlay.state import Outbox, Publisher
+from unisono.protocols.overlay.state import BrokerEffects, LocalPublisher
 from unisono.protocols.overlay.tables import Hop, Tables
+from unisono.structures.content import flat
 
-_NOBODY = Publisher()
+_NOBODY = LocalPublisher()
 """Stands for a publisher that has advertised nothing: all it says is refused."""
 
 
 class LocalPublishers:
     """Publishers by hop; a hop of theirs is `pub:` and their address."""
 
-    def __init__(self, config: BrokerConfig, tables: Tables, publications: Publications, out: Outbox) -> None:
+    def __init__(self, config: BrokerConfig, tables: Tables, publications: Publications, out: BrokerEffects) -> None:
         self._config, self._tables, self._publications, self._out = config, tables, publications, out
-        self._publishers: dict[Hop, Publisher] = {}
+        self._publishers: dict[Hop, LocalPublisher] = {}
         self._waiting: dict[Hop, None] = {}  # those whose buffers hold something
 
     def __contains__(self, hop: Hop) -> bool:
@@ -45,7 +45,7 @@ class LocalPublishers:
         publisher = self._publishers.get(f"pub:{source}", _NOBODY)
         refusal = why_not_published(source, event, publisher, self._config)
         if refusal is not None:
-            self._out.send(source, NotTaken(event.id, refusal.reason, refusal.code))
+            self._out.send(source, OverlayNotTaken(event.id, refusal.reason, refusal.code))
             self._out.refuse(refusal.reason, refusal.code)
             return False
         publisher.last[event.publisher] = event.sequence
@@ -64,7 +64,7 @@ class LocalPublishers:
             publisher.buffer.popleft()
             publisher.buffer_bytes -= len(event.payload)
             publisher.passed[event.publisher] = event.sequence
-            self._out.send(Address(hop.removeprefix("pub:")), Taken(event.id))
+            self._out.send(Address(hop.removeprefix("pub:")), OverlayTaken(event.id))
             self._publications.pass_on(event, hop, echo=False, barrier=False, now=now)
         if publisher.buffer:
             self._waiting[hop] = None
@@ -77,7 +77,7 @@ class LocalPublishers:
 
     def advertise(self, hop: Hop, ad: str, publisher: str, filter: Filter) -> int:
         """Returns the number of the last event that passed here under that name."""
-        mine = self._publishers.setdefault(hop, Publisher())
+        mine = self._publishers.setdefault(hop, LocalPublisher())
         mine.advertise(ad, publisher, filter)
         return mine.passed.get(publisher, 0)
 

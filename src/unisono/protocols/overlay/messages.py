@@ -2,6 +2,7 @@
 
 A link is a reliable FIFO channel in each direction that reports its own loss; all messages of a link share one stream.
 Everything carries its sender; clients and brokers use the same words, a broker knows its neighbours.
+Other protocols use the same wire, so every tag begins with `Overlay`.
 """
 
 from typing import Literal
@@ -13,22 +14,14 @@ from unisono.model.ids import Address, EventId
 from unisono.model.numbers import Number
 from unisono.model.predicate import Filter
 
-TOPIC = "$topic"
-"""The attribute under which filters see an event's topic; names that begin with $ are not for publishers."""
 
-
-def _tag(name: str) -> str:
-    """On a wire that other protocols use too, `Taken` is somebody else's."""
-    return f"Overlay{name}"
-
-
-class Said(Struct, frozen=True, tag=_tag):
+class OverlaySaid(Struct, frozen=True, tag="OverlaySaid"):
     """What brokers say to each other, and clients to their broker; everything carries its sender."""
 
     source: Address
 
 
-class Adv(Said, frozen=True):
+class Adv(OverlaySaid, frozen=True, tag="OverlayAdv"):
     """Whoever is named will publish only what lies in the filter; one publisher may have several.
 
     `turn` is the number of the announcement on its link, here and in `Sub`: what ends and begins again keeps its name.
@@ -42,14 +35,14 @@ class Adv(Said, frozen=True):
     last: Number = 0
 
 
-class Unadv(Said, frozen=True):
+class Unadv(OverlaySaid, frozen=True, tag="OverlayUnadv"):
     """These advertisements are withdrawn, or `lost` with a link."""
 
     ads: tuple[str, ...]
     lost: bool = False
 
 
-class Sub(Said, frozen=True):
+class Sub(OverlaySaid, frozen=True, tag="OverlaySub"):
     """A subscription; `client` groups those of one client (section 6.5)."""
 
     sub: str
@@ -58,13 +51,13 @@ class Sub(Said, frozen=True):
     turn: Number = 0
 
 
-class Unsub(Said, frozen=True):
+class Unsub(OverlaySaid, frozen=True, tag="OverlayUnsub"):
     """The subscription has ended."""
 
     sub: str
 
 
-class Pub(Said, frozen=True):
+class Pub(OverlaySaid, frozen=True, tag="OverlayPub"):
     """A publication. Upwards, `echo` asks for an Ack at its place, `barrier` for "not before those you still hold"."""
 
     event: Event
@@ -72,27 +65,27 @@ class Pub(Said, frozen=True):
     barrier: bool = False
 
 
-class Ack(Said, frozen=True):
+class Ack(OverlaySaid, frozen=True, tag="OverlayAck"):
     """The echo, downwards only: here is this publication's place in my stream to you."""
 
     event: EventId
 
 
-class Nack(Said, frozen=True):
+class Nack(OverlaySaid, frozen=True, tag="OverlayNack"):
     """Downwards only: it will never be echoed; drop it."""
 
     event: EventId
     reason: str
 
 
-class Missed(Said, frozen=True):
+class OverlayMissed(OverlaySaid, frozen=True, tag="OverlayMissed"):
     """Downwards only: this publication will not come this way; subscribers are to be told."""
 
     event: Event
     reason: str
 
 
-class Ok(Said, frozen=True):
+class Ok(OverlaySaid, frozen=True, tag="OverlayOk"):
     """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done.
 
     It answers the announcement of that turn, and no other of the same name.
@@ -103,48 +96,48 @@ class Ok(Said, frozen=True):
     turn: Number
 
 
-class Open(Said, frozen=True):
+class OverlayOpen(OverlaySaid, frozen=True, tag="OverlayOpen"):
     """Of a link that is joining: all I announced is confirmed."""
 
 
-class HeardAgain(Said, frozen=True):
+class HeardAgain(OverlaySaid, frozen=True, tag="OverlayHeardAgain"):
     """The publishers of these advertisements can be heard from now on; subscribers may not have heard all of them."""
 
     ads: tuple[str, ...]
 
 
-class LinkUp(Struct, frozen=True, tag=_tag):
+class LinkUp(Struct, frozen=True, tag="OverlayLinkUp"):
     """From the driver: there is a new link to a broker; whoever dialled is the lower end."""
 
     peer: Address
     is_parent: bool
 
 
-class LinkDown(Struct, frozen=True, tag=_tag):
+class LinkDown(Struct, frozen=True, tag="OverlayLinkDown"):
     """From the driver: the last thing read from a lost link, to a broker or to a client."""
 
     peer: Address
 
 
-class Delivery(Struct, frozen=True, tag=_tag):
+class OverlayDelivery(Struct, frozen=True, tag="OverlayDelivery"):
     """To a client: one event, once, however many of its subscriptions match."""
 
     event: Event
 
 
-class Active(Struct, frozen=True, tag=_tag):
+class Active(Struct, frozen=True, tag="OverlayActive"):
     """To a client: everything published from now on that matches will come."""
 
     sub: str
 
 
-class Taken(Struct, frozen=True, tag=_tag):
+class OverlayTaken(Struct, frozen=True, tag="OverlayTaken"):
     """To a publisher: the event is on its way."""
 
     event: EventId
 
 
-class NotTaken(Struct, frozen=True, tag=_tag):
+class OverlayNotTaken(Struct, frozen=True, tag="OverlayNotTaken"):
     """To a publisher: the event was definitely not published; `code` says why in one word."""
 
     event: EventId
@@ -152,7 +145,7 @@ class NotTaken(Struct, frozen=True, tag=_tag):
     code: str = ""
 
 
-class Denied(Struct, frozen=True, tag=_tag):
+class OverlayDenied(Struct, frozen=True, tag="OverlayDenied"):
     """To a client: this subscription or advertisement is not taken, and nothing will come of it."""
 
     name: str
@@ -160,7 +153,7 @@ class Denied(Struct, frozen=True, tag=_tag):
     code: str = ""
 
 
-class Missing(Struct, frozen=True, tag=_tag):
+class Missing(Struct, frozen=True, tag="OverlayMissing"):
     """To a client: this event matches and will not come."""
 
     event: EventId
@@ -170,7 +163,7 @@ class Missing(Struct, frozen=True, tag=_tag):
     reason: str
 
 
-class Cut(Struct, frozen=True, tag=_tag):
+class OverlayCut(Struct, frozen=True, tag="OverlayCut"):
     """To a client: publishers that cannot be heard, or could not, each with its last event that could be.
 
     None is named where somebody is out of reach who may publish what it wants, and nobody is known.
@@ -179,5 +172,5 @@ class Cut(Struct, frozen=True, tag=_tag):
     publishers: tuple[tuple[str, Number], ...]
 
 
-BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | Missed | Ok | Open | HeardAgain
-ClientMessage = Delivery | Active | Taken | NotTaken | Denied | Missing | Cut
+BrokerMessage = Adv | Unadv | Sub | Unsub | Pub | Ack | Nack | OverlayMissed | Ok | OverlayOpen | HeardAgain
+ClientMessage = OverlayDelivery | Active | OverlayTaken | OverlayNotTaken | OverlayDenied | Missing | OverlayCut

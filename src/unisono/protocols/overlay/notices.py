@@ -15,15 +15,16 @@ from typing import NamedTuple
 from unisono.model.ids import Address
 from unisono.model.predicate import Filter
 from unisono.model.predicate.values import EVERYTHING, NOTHING, Values
-from unisono.protocols.overlay.messages import TOPIC, Cut
-from unisono.protocols.overlay.state import Outbox
+from unisono.protocols.overlay.messages import OverlayCut
+from unisono.protocols.overlay.state import BrokerEffects
 from unisono.protocols.overlay.tables import Ad, Tables
+from unisono.structures.content import TOPIC
 
 GONE_MAX = 10_000
 """Publishers out of reach that are remembered; of one that is not, subscribers may be told twice."""
 
 
-class Gone(NamedTuple):
+class LostPublisher(NamedTuple):
     """A publisher that was lost with a link."""
 
     cut: int
@@ -35,11 +36,11 @@ class Gone(NamedTuple):
 class Notices:
     """What the clients of one broker have been told."""
 
-    def __init__(self, tables: Tables, out: Outbox) -> None:
+    def __init__(self, tables: Tables, out: BrokerEffects) -> None:
         self._tables, self._out = tables, out
         self.cuts = 0
         """How often all have been told; a subscription keeps how often that was when it was made."""
-        self._gone: dict[str, Gone] = {}
+        self._gone: dict[str, LostPublisher] = {}
 
     def last_of(self, publisher: str) -> int:
         """The last event that could be heard of a publisher that is or was out of reach."""
@@ -49,7 +50,7 @@ class Notices:
     def cut(self, ads: Iterable[Ad]) -> None:
         """These were lost with a link: one notice to everybody, though it may name nobody."""
         self.cuts += 1
-        lost = {name: Gone(self.cuts, last, topics) for name, (last, topics) in _by_publisher(ads).items()}
+        lost = {name: LostPublisher(self.cuts, last, topics) for name, (last, topics) in _by_publisher(ads).items()}
         for name, gone in lost.items():
             self._gone.pop(name, None)
             self._gone[name] = gone
@@ -58,7 +59,7 @@ class Notices:
         on_topics = _OnTopics({name: gone.topics for name, gone in lost.items()})
         for client, subs in self._tables.local_clients():
             named = on_topics.names(self._topics_wanted(subs))
-            self._out.send(Address(client), Cut(tuple((name, lost[name].last) for name in named)))
+            self._out.send(Address(client), OverlayCut(tuple((name, lost[name].last) for name in named)))
 
     def heard_again(self, ads: Iterable[Ad]) -> None:
         """These can be heard from now on: names them to whom they have not been named."""
@@ -75,7 +76,7 @@ class Notices:
                 for name in then.names(self._topics_wanted(earlier)):
                     named.pop(name, None)
             if named:
-                self._out.send(Address(client), Cut(tuple(named.items())))
+                self._out.send(Address(client), OverlayCut(tuple(named.items())))
 
     def _topics_wanted(self, subs: Iterable[str]) -> Values:
         return reduce(or_, (_topics_of(self._tables.subs[name].filter) for name in subs), NOTHING)
@@ -97,7 +98,7 @@ class _OnTopics:
         return self._found[wanted]
 
 
-def _cuts(gone: Mapping[str, Gone]) -> dict[int, None]:
+def _cuts(gone: Mapping[str, LostPublisher]) -> dict[int, None]:
     return {each.cut: None for each in gone.values()}
 
 

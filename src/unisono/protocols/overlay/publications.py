@@ -11,11 +11,19 @@ from unisono.machine import SetTimer
 from unisono.model.event import Event
 from unisono.model.ids import Address, EventId
 from unisono.model.time import Micros
-from unisono.protocols.overlay.detection import Arrival, Detection, Item, Matches, closure, conflicts, must_not_overtake
-from unisono.protocols.overlay.events import flat
-from unisono.protocols.overlay.messages import Ack, Delivery, Missed, Missing, Nack, Pub
-from unisono.protocols.overlay.state import Counters, Neighbours, Outbox
+from unisono.protocols.overlay.detection import (
+    ArrivingPublication,
+    Detection,
+    Matches,
+    WaitingPublication,
+    closure,
+    conflicts,
+    must_not_overtake,
+)
+from unisono.protocols.overlay.messages import Ack, Missing, Nack, OverlayDelivery, OverlayMissed, Pub
+from unisono.protocols.overlay.state import BrokerEffects, Neighbours, OverlayCounters
 from unisono.protocols.overlay.tables import Hop, Tables
+from unisono.structures.content import flat
 
 HELD = "held"
 """The timer of the oldest that pends."""
@@ -25,13 +33,19 @@ class Publications:
     """What passes and what pends."""
 
     def __init__(
-        self, me: Address, rule: Detection, held_us_max: Micros | None, tables: Tables, around: Neighbours, out: Outbox
+        self,
+        me: Address,
+        rule: Detection,
+        held_us_max: Micros | None,
+        tables: Tables,
+        around: Neighbours,
+        out: BrokerEffects,
     ) -> None:
         self._me, self._held_us_max = me, held_us_max
         self._rule: Detection = rule
         self._tables, self._around, self._out = tables, around, out
-        self.counters = Counters()
-        self.pending: dict[EventId, Item] = {}
+        self.counters = OverlayCounters()
+        self.pending: dict[EventId, WaitingPublication] = {}
         self.inactive: dict[tuple[str, Address], None] = {}
         """Subscriptions of our clients and the neighbours from which they get nothing yet."""
 
@@ -56,7 +70,7 @@ class Publications:
         if echo:
             matches.setdefault(came_from, [])  # an echo is always answered, even if nobody matches any more
         rule, tables = self._rule, self._tables
-        arrival = Arrival(event, came_from, matches, self._around.parent, echo, barrier)
+        arrival = ArrivingPublication(event, came_from, matches, self._around.parent, echo, barrier)
         hops = {hop: None for hop in matches if hop != self._around.parent and (hop != came_from or echo)}
         asking = {hop: None for hop in hops if conflicts(rule, tables, arrival, hop)}
         behind: dict[str, None] = {}
@@ -73,13 +87,13 @@ class Publications:
             self._out.send(self._around.parent, Pub(self._me, event, echo=bool(asking), barrier=bool(held)))
         self._count(arrival, asking, held)
         if waiting:
-            item = Item(event, attributes, came_from, arrival.climbs, waiting, bool(asking), behind, now)
+            item = WaitingPublication(event, attributes, came_from, arrival.climbs, waiting, bool(asking), behind, now)
             self.pending[event.id] = item
             self.counters.pending_max = max(self.counters.pending_max, len(self.pending))
             if self._held_us_max is not None and len(self.pending) == 1:
                 self._out.add(SetTimer(HELD, Micros(now + self._held_us_max)))
 
-    def _count(self, arrival: Arrival, asking: dict[Hop, None], held: dict[Hop, None]) -> None:
+    def _count(self, arrival: ArrivingPublication, asking: dict[Hop, None], held: dict[Hop, None]) -> None:
         if asking:
             self.counters.detections += 1
             if self._rule != "exact" and not any(conflicts("exact", self._tables, arrival, hop) for hop in asking):
@@ -91,7 +105,7 @@ class Publications:
         if hop == came_from:
             self._out.send(Address(hop), Ack(self._me, event.id))
         elif hop.startswith("sub:"):
-            self._out.send(Address(hop.removeprefix("sub:")), Delivery(event))
+            self._out.send(Address(hop.removeprefix("sub:")), OverlayDelivery(event))
         elif hop in self._around.links:
             self._out.send(Address(hop), Pub(self._me, event))
 
@@ -108,7 +122,7 @@ class Publications:
             raise InvariantError(f"{self._me}: the echo of {event} came before that of one it must not overtake (I4)")
         return True
 
-    def _is_ready(self, item: Item) -> bool:
+    def _is_ready(self, item: WaitingPublication) -> bool:
         return (item.echoed or not item.wants_echo) and not any(other in self.pending for other in item.behind)
 
     def release(self) -> None:
@@ -141,7 +155,7 @@ class Publications:
                 missing = Missing(event.id, event.topic, event.publisher, event.sequence, reason)
                 self._out.send(Address(hop.removeprefix("sub:")), missing)
             elif hop in self._around.links and hop != self._around.parent:
-                self._out.send(Address(hop), Missed(self._me, event, reason))
+                self._out.send(Address(hop), OverlayMissed(self._me, event, reason))
 
     def forget(self, peer: Address) -> None:
         """Nothing waits for a neighbour that is lost."""

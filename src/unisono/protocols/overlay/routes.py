@@ -13,10 +13,20 @@ from unisono.model.time import Micros
 from unisono.protocols.overlay.admission import size_of, why_not_routed
 from unisono.protocols.overlay.config import BrokerConfig
 from unisono.protocols.overlay.local import LocalPublishers
-from unisono.protocols.overlay.messages import Active, Adv, Denied, HeardAgain, Ok, Open, Sub, Unadv, Unsub
+from unisono.protocols.overlay.messages import (
+    Active,
+    Adv,
+    HeardAgain,
+    Ok,
+    OverlayDenied,
+    OverlayOpen,
+    Sub,
+    Unadv,
+    Unsub,
+)
 from unisono.protocols.overlay.notices import Notices
 from unisono.protocols.overlay.publications import Publications
-from unisono.protocols.overlay.state import Handshake, Link, Neighbours, Outbox
+from unisono.protocols.overlay.state import BrokerEffects, Handshake, Link, Neighbours
 from unisono.protocols.overlay.tables import Hop, Tables
 
 _Routed = TypeVar("_Routed", Adv, Sub)
@@ -33,7 +43,7 @@ class Routes:
         around: Neighbours,
         publications: Publications,
         local: LocalPublishers,
-        out: Outbox,
+        out: BrokerEffects,
     ) -> None:
         self._me, self._config, self._tables, self._links = me, config, tables, around.links
         self._publications, self._local, self._out = publications, local, out
@@ -72,7 +82,7 @@ class Routes:
         if refusal is None:
             self._bytes[hop] = held + size_of(message.filter)
             return True
-        self._out.send(message.source, Denied(name, refusal.reason, refusal.code))
+        self._out.send(message.source, OverlayDenied(name, refusal.reason, refusal.code))
         self._out.refuse(refusal.reason, refusal.code)
         return False
 
@@ -296,7 +306,7 @@ class Routes:
         link = self._links[peer]
         if not link.announced and not link.said_open:
             link.said_open = True
-            self._out.send(peer, Open(self._me))
+            self._out.send(peer, OverlayOpen(self._me))
             self._opened(peer)
 
     def on_open(self, source: Address, now: Micros) -> None:

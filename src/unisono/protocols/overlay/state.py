@@ -15,7 +15,7 @@ from unisono.protocols.overlay.tables import Hop
 from unisono.structures.matching import MatchingIndex
 
 
-class Counters(Struct):
+class OverlayCounters(Struct):
     """What the broker has seen; read by drivers, never by the protocol."""
 
     publications: int = 0
@@ -57,7 +57,7 @@ class Neighbours:
         self.parent: Address | None = None
 
 
-class Outbox:
+class BrokerEffects:
     """What the message being handled leads to."""
 
     __slots__ = ("effects", "refusals")
@@ -95,7 +95,7 @@ class Handshake:
         self.hop = hop
 
 
-class Publisher:
+class LocalPublisher:
     """A local publisher: advertisements not yet open, and publications waiting for one."""
 
     __slots__ = ("_ads", "_names", "buffer", "buffer_bytes", "closed", "closing", "gone", "last", "opening", "passed")

@@ -13,7 +13,7 @@ from unisono.structures.matching import MatchingIndex
 Hop = str
 
 
-class Progress:
+class PublisherProgress:
     """How far a publisher has come, as this broker knows; it outlives each of its advertisements but the last."""
 
     __slots__ = ("ads", "last")
@@ -28,7 +28,7 @@ class Ad:
 
     __slots__ = ("bit", "filter", "hop", "progress", "publisher")
 
-    def __init__(self, hop: Hop, publisher: str, filter: Filter, bit: int, progress: Progress) -> None:
+    def __init__(self, hop: Hop, publisher: str, filter: Filter, bit: int, progress: PublisherProgress) -> None:
         self.hop = hop
         self.publisher = publisher
         self.filter = filter
@@ -72,7 +72,7 @@ class Subscription:
         self.since = 0  # how many cuts its client had been told of
 
 
-class Group:
+class SubscriptionGroup:
     """The subscriptions of a client, or of a hop, and what they meet together."""
 
     __slots__ = ("met", "subs")
@@ -82,7 +82,7 @@ class Group:
         self.met = Met()
 
 
-_NOBODY = Group()
+_NOBODY = SubscriptionGroup()
 
 
 class Tables:
@@ -93,11 +93,11 @@ class Tables:
         """Neighbours leave out subscriptions that others of theirs cover, so not all of a client's are known here."""
         self.ads: dict[str, Ad] = {}
         self.subs: dict[str, Subscription] = {}
-        self._publishers: dict[str, Progress] = {}
+        self._publishers: dict[str, PublisherProgress] = {}
         self._hop_bits: dict[Hop, int] = {}
         self._hop_ads: dict[Hop, dict[str, None]] = {}
-        self._hop_subs: dict[Hop, Group] = {}
-        self._clients: dict[str, Group] = {}
+        self._hop_subs: dict[Hop, SubscriptionGroup] = {}
+        self._clients: dict[str, SubscriptionGroup] = {}
         self._index: MatchingIndex[str] = MatchingIndex()
         self._free_bits: list[int] = []
 
@@ -105,7 +105,7 @@ class Tables:
         """`last` says how far a publisher came before it was known here."""
         progress = self._publishers.get(publisher)
         if progress is None:
-            progress = self._publishers[publisher] = Progress()
+            progress = self._publishers[publisher] = PublisherProgress()
             progress.last = last
         progress.ads[ad] = None
         bit = self._free_bits.pop() if self._free_bits else 1 << len(self.ads)
@@ -135,8 +135,8 @@ class Tables:
 
     def add_sub(self, sub: str, hop: Hop, client: str, filter: Filter) -> Subscription:
         new = self.subs[sub] = Subscription(hop, client, filter)
-        self._clients.setdefault(client, Group()).subs[sub] = None
-        self._hop_subs.setdefault(hop, Group()).subs[sub] = None
+        self._clients.setdefault(client, SubscriptionGroup()).subs[sub] = None
+        self._hop_subs.setdefault(hop, SubscriptionGroup()).subs[sub] = None
         for ad in self.ads.values():
             if ad.filter.overlaps(filter):
                 new.ads |= ad.bit

@@ -7,6 +7,7 @@ notices of `unisono.machine` to above. A client that has crashed comes back unde
 from typing import assert_never
 
 from unisono.machine import (
+    Deliver,
     Effect,
     Fired,
     Heard,
@@ -37,11 +38,23 @@ from unisono.protocols.sequencer.messages import (
     Updated,
     Withdrawn,
 )
-from unisono.protocols.sequencer.publisher import Publisher
-from unisono.protocols.sequencer.subscriber import Subscriber
+from unisono.protocols.sequencer.publisher import OrderingPublisher
+from unisono.protocols.sequencer.subscriber import OrderingSubscriber
+from unisono.structures.sessions import Reconnected
 
 ClientInput = (
-    Answer | HomeReborn | Publish | Subscribe | Unsubscribe | Heard | Joined | NotTaken | Missed | Fired | Restarted
+    Answer
+    | Reconnected
+    | HomeReborn
+    | Publish
+    | Subscribe
+    | Unsubscribe
+    | Heard
+    | Joined
+    | NotTaken
+    | Missed
+    | Fired
+    | Restarted
 )
 
 
@@ -53,9 +66,18 @@ class OrderingClient:
     ) -> None:
         """`homes` names a node for every topic: its home, or any node that will pass messages on to it."""
         self.homes = dict(homes)
-        self.publisher = Publisher(address, self.homes, config)
-        self.subscriber = Subscriber(address, self.homes, config)
+        self.publisher = OrderingPublisher(address, self.homes, config)
+        self.subscriber = OrderingSubscriber(address, self.homes, config)
         self._delivery, self._subscription = self.subscriber.delivery, self.subscriber.subscription
+
+    @property
+    def held(self) -> int:
+        """Payloads that wait for their numbers, or for events before them."""
+        return sum([feed.payloads.count for feed in self._delivery.feeds.values()])
+
+    def passed(self, topic: Topic) -> int | None:
+        """Nothing of the topic up to this number is still to be told; None: it is not in force."""
+        return self.subscriber.hold.local.get(topic)
 
     def handle(self, message: ClientInput, now: Micros) -> list[Effect]:
         out: list[Effect] = []
@@ -101,9 +123,15 @@ class OrderingClient:
             case Told():
                 subscriber.told(message, now, out)
             case Moved(topic=topic, home=home):
+                if publisher.learn_of(message):  # a home that is no more may have numbered what is open
+                    publisher.give_up((topic,), out)
                 self.homes[topic] = home
+            case Reconnected():
+                publisher.reconnected(now, out)
+                self._subscription.reconnected(now, out)
             case HomeReborn(topics=topics):
                 publisher.give_up(topics, out)
+                out.append(Deliver(message))
             case Fired(key=key):
                 if key == "create":
                     publisher.fired(now, out)

@@ -17,12 +17,12 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     Costs one control message per deciding node instead of one per event."""
     encoding: Literal["delta", "full"] = "delta"
     """delta omits entries that have not changed since the topic's previous number; full repeats the whole group."""
-    sgmin: Literal[1, 2] = 2
+    shared_subscriptions_min: Literal[1, 2] = 2
     """How many subscriptions must share a pair of topics before it is ordered. 2: no two subscribers disagree (total
     notification order). 1: one order explains all subscribers (decision 4), at the price of larger groups."""
     causal: bool = False
     """Publishers wait until their last event on another topic is complete, and whatever they were notified of: with
-    `sgmin` 1 no effect is delivered before its cause. Costs a climb per change of topic."""
+    `shared_subscriptions_min` 1 no effect is delivered before its cause. Costs a climb per change of topic."""
 
     resend_us: Micros = Micros(500 * MILLISECOND)
     """Clients repeat unanswered requests after this; a little over the longest round trip to a home and up its tree."""
@@ -37,6 +37,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     payload_wait_us: Micros = Micros(5 * SECOND)
     """A numbered event whose payload has not come after this is skipped, with a Gap. Not shortened where everything is
     near: it says when something counts as lost, and a process that does not get to run loses nothing."""
+    missed_wait_us: Micros = Micros(5 * SECOND)
+    """The same where the broker has said that it may have lost some, however long payloads are waited for otherwise."""
     payload_keep_us: Micros = Micros(60 * SECOND)
     """A payload is dropped when its home, asked, has known nothing of it for this long."""
     stall_us: Micros = Micros(10 * SECOND)
@@ -49,7 +51,7 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     subscriber_lease_us: Micros = Micros(0)
     """A subscriber that was silent for this long may be forgotten (`Forget`, by a node's driver); 0: none is. It renews
     the lease four times as often at every home, and notifies nothing of a topic whose home has not answered for three
-    quarters of it. Price: two messages per topic in a quarter of this."""
+    quarters of it. Price: two messages per home in a quarter of this."""
 
     window: int = 4_000
     """Requests of one publisher on one topic that may wait for their numbers; more are Refused. Throughput is at most
@@ -65,7 +67,8 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """So many do not wait, whatever is under way: the longest runs, where the home is far. Several of them have to fit
     into the window, or the way stands empty between two."""
     buffer_max: int = 100_000
-    """Payloads and runs a subscriber holds back; what arrives beyond counts as lost and ends in a Gap."""
+    """Payloads and runs of a topic that a subscriber holds back. At it the topic waits for no payload any more that may
+    be lost, which ends in a Gap; what arrives beyond counts as lost, and ends in one, too."""
     issued_max: int = 10_000
     """Numbers per topic whose timestamps the home keeps for Ask; older ones are told as forgotten."""
     parked_max: int = 1_000
@@ -80,7 +83,7 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 def ordered(config: SequencerConfig, order: Literal["pairwise", "global", "causal"]) -> SequencerConfig:
     """What `sequencing.order` of a deployment asks for (decision 4)."""
-    return replace(config, sgmin=2 if order == "pairwise" else 1, causal=order == "causal")
+    return replace(config, shared_subscriptions_min=2 if order == "pairwise" else 1, causal=order == "causal")
 
 
 def local() -> SequencerConfig:
@@ -108,6 +111,7 @@ def planet() -> SequencerConfig:
         ask_us=Micros(1_500 * MILLISECOND),
         mark_us=Micros(750 * MILLISECOND),
         payload_wait_us=Micros(10 * SECOND),
+        missed_wait_us=Micros(10 * SECOND),
         stall_us=Micros(20 * SECOND),
         accept_us=Micros(20 * SECOND),
         window=8_000,

@@ -10,25 +10,17 @@ the clock of its own topic only. Skips and voids obey the same rules and notify 
 from collections.abc import Sequence
 from typing import Any
 
-from unisono.machine import Deliver, Effect, Heard, Refuse
-from unisono.model.event import Event
+from unisono.machine import Deliver, Effect, Gap, Heard, Refuse
+from unisono.model.event import Event, Payload, Payloads
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.feed import Feed, Item
-from unisono.protocols.sequencer.messages import (
-    Entries,
-    Mark,
-    Payload,
-    Payloads,
-    Piece,
-    Pieces,
-    Run,
-    Stamps,
-    Void,
-)
+from unisono.protocols.sequencer.feed import Feed, KnownRun
+from unisono.protocols.sequencer.messages import Entries, Mark, Piece, Pieces, Run, Stamps, Void
 from unisono.protocols.sequencer.timers import Timers
 from unisono.structures.holdback import HoldBack
+
+BOUND_REACHED = "its payload did not come before as many others waited as may"
 
 
 class Delivery:
@@ -70,23 +62,28 @@ class Delivery:
                 if self.open:
                     self._close_open(message)
                 for piece in pieces:
+                    if piece.missing is not None:
+                        feed.brought = max(feed.brought, piece.run.last)
                     self._merge(topic, feed, piece, now)
                 if self._are_ahead(topic, feed, [piece.run for piece in pieces], now, out):
                     return
             case Stamps(runs=runs):
                 for run in runs:
+                    feed.brought = max(feed.brought, run.last)
                     self.complete(topic, feed, run, now)
                 if self._are_ahead(topic, feed, runs, now, out):
                     return
             case Void(run=run, first=first, count=count):
                 self.void(topic, feed, run, first, count, now)
             case Mark(number=number):
-                feed.mark = max(feed.mark, number)
+                feed.mark, feed.brought = max(feed.mark, number), max(feed.brought, number)
             case _:
                 out.append(Refuse(f"{type(message).__name__} is nothing the sequencer publishes"))
                 return
         if feed.live and self.hold.wake(topic):
-            self.process(now, out)
+            self.examine_due(now, out)
+            if self.open or self.waits(topic):  # what else waits has begun to before, and is asked about already
+                self._ask_later(now, out)
 
     def _are_ahead(self, topic: Topic, feed: Feed, runs: Sequence[Run], now: Micros, out: list[Effect]) -> bool:
         """Whether these runs lie behind one that is still to come, so that they move nothing yet."""
@@ -96,9 +93,12 @@ class Delivery:
         for run in runs:
             if run.first <= following:
                 return False
+        self._ask_later(now, out)
+        return True
+
+    def _ask_later(self, now: Micros, out: list[Effect]) -> None:
         if "ask" not in self.timers.running:
             self.timers.set("ask", Micros(now + self.config.ask_us), out)
-        return True
 
     def _hold_payload(
         self,
@@ -111,15 +111,19 @@ class Delivery:
         out: list[Effect],
     ) -> bool:
         """Keeps it; tells whether the head of the topic has waited for it."""
+        is_awaited = feed.awaited == (publisher, request)
+        if feed.payloads.count >= self.config.buffer_max and not is_awaited:
+            self._make_room(topic, feed, now, out)
         if feed.skipped and (publisher, request) in feed.skipped:
             self._late(topic, feed, (publisher, request), event, out)
             return False
-        if feed.payloads.count >= self.config.buffer_max:
-            return self._has_room(feed, out)
+        if feed.payloads.count >= self.config.buffer_max and not is_awaited:
+            out.append(Refuse(f"{feed.payloads.count} payloads wait: this one counts as lost"))
+            return False
         feed.payloads.put(publisher, request, event)
-        if "ask" not in self.timers.running and feed.live:
-            self.timers.set("ask", Micros(now + self.config.ask_us), out)
-        return feed.awaited == (publisher, request)
+        if feed.live:
+            self._ask_later(now, out)
+        return is_awaited
 
     def _hold_payloads(self, topic: Topic, feed: Feed, row: Payloads, now: Micros, out: list[Effect]) -> bool:
         """The same for all of a row."""
@@ -131,17 +135,47 @@ class Delivery:
             ]
             return any(awaited)
         feed.payloads.put_row(publisher, request, events)
-        if "ask" not in self.timers.running and feed.live:
-            self.timers.set("ask", Micros(now + self.config.ask_us), out)
+        if feed.live:
+            self._ask_later(now, out)
         return feed.awaited is not None and feed.awaited in feed.payloads
 
-    def _has_room(self, feed: Feed, out: list[Effect]) -> bool:
-        if feed.payloads.count < self.config.buffer_max:
-            return True
-        out.append(Refuse(f"{feed.payloads.count} payloads wait: this one counts as lost"))
-        return False
+    def _make_room(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
+        """At the bound the next payload would be lost for certain, and waited for in its turn as long as the one that
+        holds it up: a busy topic would never catch up. So the wait for payloads that may be lost ends here."""
+        if not feed.live:
+            return
+        self.hold.wake(topic)
+        self.examine_due(now, out)
+        while feed.payloads.count >= self.config.buffer_max:
+            awaited = self.hold.awaited(topic)
+            if now >= self.feeds[awaited].lease_end or not self.skip_missing(awaited, BOUND_REACHED, out):
+                return
+            self.hold.wake(awaited)
+            self.examine_due(now, out)
 
-    def _new_item(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> Item | None:
+    def skip_missing(self, topic: Topic, reason: str, out: list[Effect]) -> bool:
+        """If nothing but a payload holds up the head: goes on without all of its run that has not come, and says so."""
+        feed = self.feeds[topic]
+        item = self.head(topic)
+        if item is None or not self.allows(topic, feed, item):
+            return False
+        number = last = self.hold.local[topic] + 1
+        while last <= item.last and last not in feed.lost:
+            if (item.publisher, item.request + last - item.first) in feed.payloads:
+                break
+            feed.lost[last] = None
+            last += 1
+        if last > number and not feed.muted:
+            # Whether it was lost or published before we listened cannot be told apart, so it is always told.
+            out.append(Deliver(Gap(topic, number, last - 1, reason)))
+        return last > number
+
+    def head(self, topic: Topic) -> KnownRun | None:
+        """The run of the topic's next number."""
+        feed = self.feeds[topic]
+        return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
+
+    def _new_item(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> KnownRun | None:
         """Of a run we did not know; None: it has been processed."""
         last = run.first + run.count - 1
         if feed.live and last <= self.hold.local[topic]:
@@ -150,7 +184,7 @@ class Delivery:
             feed.mark = last
         if len(feed.items) >= self.config.buffer_max and run.first > self.hold.local.get(topic, 0) + 1:
             return None  # the home is asked for it when its turn comes
-        item = Item(run.first, last, run.publisher, run.request, run.topics, run.numbers, now)
+        item = KnownRun(run.first, last, run.publisher, run.request, run.topics, run.numbers, now)
         feed.items[run.first] = item
         return item
 
@@ -202,7 +236,7 @@ class Delivery:
         if "ask" not in self.timers.running and (
             self.open or any(feed.live and self.waits(t) for t, feed in self.feeds.items())
         ):
-            self.timers.set("ask", Micros(now + self.config.ask_us), out)
+            self._ask_later(now, out)
 
     def waits(self, topic: Topic) -> bool:
         feed = self.feeds[topic]
@@ -239,7 +273,7 @@ class Delivery:
             if not self._deliver_run(topic, feed, item, number, out):
                 return
 
-    def allows(self, topic: Topic, feed: Feed, item: Item) -> bool:
+    def allows(self, topic: Topic, feed: Feed, item: KnownRun) -> bool:
         """Rules 2 to 5, for the head of a topic; what it waits for in vain is noted."""
         feeds, local = self.feeds, self.hold.local
         if item.missing is None:
@@ -269,7 +303,7 @@ class Delivery:
         if number > feed.mark:  # it exists, so it may be asked for
             feed.mark = number
 
-    def _deliver_run(self, topic: Topic, feed: Feed, item: Item, first: int, out: list[Effect]) -> bool:
+    def _deliver_run(self, topic: Topic, feed: Feed, item: KnownRun, first: int, out: list[Effect]) -> bool:
         """Processes the numbers of an allowed run from `first` on; tells whether it came to its end."""
         take, publisher, offset = feed.payloads.take, item.publisher, item.request - item.first
         number, last, muted, notified = first, item.last, feed.muted, 0
@@ -301,6 +335,7 @@ class Delivery:
             feed.awaited = (publisher, offset + number)
             return False
         del feed.items[item.first]
+        feed.payloads.forget_before(publisher, item.request)
         return True
 
     def _late(self, topic: Topic, feed: Feed, key: tuple[Address, int], event: Event, out: list[Effect]) -> None:

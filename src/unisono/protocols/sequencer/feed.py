@@ -11,7 +11,7 @@ from unisono.protocols.sequencer.held import Held
 from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
 
 
-class Item(Struct, gc=False):
+class KnownRun(Struct, gc=False):
     """A run as far as it is known."""
 
     first: int
@@ -48,8 +48,10 @@ class Feed:
 
     __slots__ = (
         "answers_since",
+        "asked_at",
         "awaited",
         "base",
+        "brought",
         "cleared",
         "gate",
         "head",
@@ -61,6 +63,7 @@ class Feed:
         "mark",
         "mark_before",
         "missed",
+        "missed_at",
         "muted",
         "payloads",
         "skipped",
@@ -75,7 +78,7 @@ class Feed:
         self.muted = False  # the application has left already
         self.base = 0
         self.gate: Entries = {}
-        self.items: dict[int, Item] = {}
+        self.items: dict[int, KnownRun] = {}
         self.head = 0  # the first number of the run that is being processed
         self.cleared = 0  # the same, if its timestamp holds nothing back any more
         self.awaited: tuple[Address, int] | None = None  # the payload that is all the head waits for
@@ -83,12 +86,15 @@ class Feed:
         self.lost: dict[int, None] = {}  # numbers whose payload will not come
         self.skipped: dict[tuple[Address, int], int] = {}  # requests whose numbers went by without their payload
         self.mark = 0  # the highest number known to exist
+        self.brought = 0  # the highest number that its home has told of over the broker
         self.mark_before = 0  # when we looked last
+        self.missed_at = Micros(-NEVER)  # when the broker last said that it may have lost something
         self.missed = False  # the broker may have lost something, and the home has not said yet how far the topic is
         self.waiting_for = 0  # the number we wait for, and since when
         self.waiting_since = Micros(0)
         self.stalled = False
         self.tagged: dict[tuple[Address, int], None] = {}  # told out of order while the topic was stalled
+        self.asked_at = Micros(-NEVER)  # when the home was last asked
         self.heard = Micros(0)  # when the home last answered
         self.answers_since = Micros(0)  # when the last silence of the home ended
         self.lease_end = NEVER  # from then on the home may have forgotten us

@@ -27,7 +27,7 @@ class _Line:
         self.rows: list[Events] = []
         self.begin = 0  # rows before this one have left
         self.singles: dict[int, Event] = {}  # in the order in which they came
-        self.end = 0  # the request behind the last
+        self.end = 0  # the request after the last
 
     @property
     def first(self) -> int:
@@ -99,6 +99,22 @@ class _Line:
                 self._insert(index + 1, request + count, rest)
         return row[at : at + count]
 
+    def forget_before(self, request: int) -> int:
+        """Drops what was published before it; tells how many."""
+        gone = 0
+        while self.begin < len(self.rows) and self._firsts[self.begin] < request:
+            first, row = self._firsts[self.begin], self.rows[self.begin]
+            past = min(len(row), request - first)
+            if past < len(row):
+                self._firsts[self.begin], self.rows[self.begin] = request, row[past:]
+            else:
+                self._remove(self.begin)
+            gone += past
+        while self.singles and (first := next(iter(self.singles))) < request:
+            del self.singles[first]
+            gone += 1
+        return gone
+
     def all(self) -> list[tuple[int, Event]]:
         rows = zip(self._firsts[self.begin :], self.rows[self.begin :])
         waiting = [(request, event) for first, row in rows for request, event in enumerate(row, first)]
@@ -159,6 +175,14 @@ class Held:
         if not line.singles and line.begin == len(line.rows):
             del self._lines[publisher]
         return events
+
+    def forget_before(self, publisher: Address, request: int) -> None:
+        """Its numbers go up with its requests: what it published before one that is told has gone by, or was told."""
+        line = self._lines.get(publisher)
+        if line is not None and (gone := line.forget_before(request)):
+            self.count -= gone
+            if not line.singles and line.begin == len(line.rows):
+                del self._lines[publisher]
 
     def take_all(self) -> list[tuple[Address, int, Event]]:
         """Takes out everything, each publisher's in its order."""

@@ -6,7 +6,7 @@ from unisono.machine import Fired, Restarted
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import (
     AllRecalled,
-    Announced,
+    AllYours,
     Born,
     ClientMessage,
     Collect,
@@ -15,10 +15,12 @@ from unisono.protocols.sequencer.messages import (
     Fill,
     Install,
     Move,
+    NotYours,
     Part,
     Prove,
     Proven,
     Recalled,
+    Relocate,
     Routed,
     Topics,
     Turn,
@@ -26,52 +28,33 @@ from unisono.protocols.sequencer.messages import (
     Update,
     Yours,
 )
-from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn
+from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
+from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn, Reborn
 
 
-class Host(Struct, frozen=True, tag=True):
-    """From the driver: become the home of a new topic; `Announced` is delivered when the whole tree knows it."""
-
-    topic: Topic
-
-
-class Migrate(Struct, frozen=True, tag=True):
+class Migrate(Struct, frozen=True, tag="Migrate"):
     """From the driver: move the home of a topic to the parent or to a child."""
 
     topic: Topic
     to: Address
 
 
-class Reborn(Struct, frozen=True, tag=True):
-    """From the driver: a person has accepted that what was told after some moment is forgotten. The incarnation is
-    higher than every one before, also than those that are forgotten."""
+class HomeReborn(Struct, frozen=True, tag="HomeReborn"):
+    """From the driver of a client: the home of these topics has forgotten which requests of ours it has numbered.
 
-    incarnation: int
-
-
-class HomeReborn(Struct, frozen=True, tag=True):
-    """From the driver of a client: the home of these topics has forgotten which requests of ours it has numbered."""
+    Delivered when its consequences are drawn: what is asked from then on is asked with that in mind, and the node may
+    be told that we know.
+    """
 
     topics: Topics
+    node: Address = Address("")
 
 
-class Forget(Struct, frozen=True, tag=True):
-    """A client has closed its session and its address will never come back: not with topics that are moving just now,
-    and not by what of it is still under way."""
-
-    client: Address
-
-
-class Lapse(Struct, frozen=True, tag=True):
-    """From the driver: this client has been away from here for too long. Other nodes may still know it."""
-
-    client: Address
-
-
-class Inherited(Struct, frozen=True, tag=True):
+class Inherited(Struct, frozen=True, tag="Inherited"):
     """To the driver: with a topic these clients have moved here; if one stays away, only this node can know."""
 
     clients: tuple[Address, ...]
+    topic: Topic
 
 
 Registration = Collect | Install | Update
@@ -85,10 +68,11 @@ NodeInput = (
     | Proven
     | Disproved
     | Move
+    | Relocate
     | Born
     | Announced
     | Routed
-    | Host
+    | HostTopic
     | Migrate
     | Forget
     | Lapse
@@ -97,6 +81,8 @@ NodeInput = (
     | Recalled
     | AllRecalled
     | Yours
+    | NotYours
+    | AllYours
     | Unfinished
     | LinkFull
     | LinkFree

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from unisono.model.event import Event, Events
+from unisono.model.event import Payload
 from unisono.model.ids import Address
 from unisono.model.numbers import Count, Moment, Number, Request, TopicNumber
+from unisono.structures.hosting import Announced
 
 Entries = dict[TopicNumber, Number]
 Topics = tuple[TopicNumber, ...]
@@ -45,19 +46,22 @@ class Run(Struct, frozen=True, gc=False):
         return dict(zip(self.topics, self.numbers))
 
 
-class Wanted(Struct, frozen=True, gc=False):
-    """Requests `first` .. `first + count - 1` on a topic want numbers; those below `ack` are settled or given up."""
+class Wanted(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Requests `first` .. `first + count - 1` on a topic want numbers; those below `ack` are settled or given up.
+
+    What was asked before the topic was begun again `since` a number is among those."""
 
     topic: TopicNumber
     first: Request
     count: Count = 1
     ack: Request = 1
+    since: Number = 0
 
 
 # Client to node.
 
 
-class Creates(Struct, frozen=True, tag=True, gc=False):
+class Creates(Struct, frozen=True, tag="Creates", gc=False):
     """A publisher asks for numbers. With `wait` it also wants to hear when they are complete (causal order).
 
     Items are concurrent, and may be numbered topic by topic; `in_line`: in the order in which they stand.
@@ -69,44 +73,45 @@ class Creates(Struct, frozen=True, tag=True, gc=False):
     in_line: bool = False
 
 
-class Turn(Struct, frozen=True, tag=True, gc=False):
+class Turn(Struct, frozen=True, tag="Turn", gc=False):
     """Requests of several publishers that came together. Made by a node's driver: it is logged and never travels."""
 
     creates: tuple[Creates, ...]
 
 
-class Collect(Struct, frozen=True, tag=True):
-    """Subscription, phase 1, at the home of `topic`: register `topics` there and push its number up the tree."""
+class Collect(Struct, frozen=True, tag="Collect"):
+    """Subscription, phase 1, at the home of the topics `here`: register `topics` there, push their numbers up."""
 
     sid: Address
     version: Request
-    topic: TopicNumber
+    here: Topics
     topics: Topics
     new: Topics
     left: Entries = {}
 
 
-class Install(Struct, frozen=True, tag=True):
-    """Subscription, phase 2, at the home of the new topic `topic`."""
+class Install(Struct, frozen=True, tag="Install"):
+    """Subscription, phase 2, at the home of the new topics `here`."""
 
     sid: Address
     version: Request
-    topic: TopicNumber
+    here: Topics
     topics: Topics
     left: Entries = {}
 
 
-class Update(Struct, frozen=True, tag=True):
-    """Unsubscription: what is left of the subscription (`topics`, empty at the topic that was left)."""
+class Update(Struct, frozen=True, tag="Update"):
+    """Unsubscription, at the home of the topics `here`: what is left of the subscription is `topics`, nothing where
+    they are those that were left."""
 
     sid: Address
     version: Request
-    topic: TopicNumber
+    here: Topics
     topics: Topics
     left: Entries = {}
 
 
-class Ask(Struct, frozen=True, tag=True):
+class Ask(Struct, frozen=True, tag="Ask"):
     """A subscriber asks the home what became of a number, or (with `publisher`) of a request."""
 
     sid: Address
@@ -116,7 +121,7 @@ class Ask(Struct, frozen=True, tag=True):
     request: Request = 0
 
 
-class Withdraw(Struct, frozen=True, tag=True):
+class Withdraw(Struct, frozen=True, tag="Withdraw"):
     """The broker has refused the payloads of these requests for good: their numbers are void. Repeated until answered;
     of requests that have no numbers yet nothing is withdrawn, and nothing is answered."""
 
@@ -126,31 +131,31 @@ class Withdraw(Struct, frozen=True, tag=True):
     count: Request = 1
 
 
-class Renew(Struct, frozen=True, tag=True):
-    """A subscriber is still here: does the home still know it? `sent` is its own time, and comes back."""
+class Renew(Struct, frozen=True, tag="Renew"):
+    """A subscriber is still here: does the home of these topics know it? `sent` is its own time, and comes back."""
 
     sid: Address
-    topic: TopicNumber
+    here: Topics
     sent: Moment
 
 
 # Node to client.
 
 
-class Taken(Struct, frozen=True, tag=True, gc=False):
+class Taken(Struct, frozen=True, tag="Taken", gc=False):
     """The requests up to these, on each topic, have durable numbers."""
 
     upto: dict[TopicNumber, Number]
 
 
-class Completed(Struct, frozen=True, tag=True):
-    """The timestamps of the requests up to `upto` are complete: later requests anywhere come behind them."""
+class Completed(Struct, frozen=True, tag="Completed"):
+    """The timestamps of the requests up to `upto` are complete: later requests anywhere come after them."""
 
     topic: TopicNumber
     upto: Number
 
 
-class Withdrawn(Struct, frozen=True, tag=True):
+class Withdrawn(Struct, frozen=True, tag="Withdrawn"):
     """The answer to Withdraw: the numbers of these requests are void."""
 
     topic: TopicNumber
@@ -158,14 +163,14 @@ class Withdrawn(Struct, frozen=True, tag=True):
     count: Number
 
 
-class Collected(Struct, frozen=True, tag=True):
+class Collected(Struct, frozen=True, tag="Collected"):
     """Phase 1 is over for `topic`: its part has reached its height."""
 
     topic: TopicNumber
     version: Number
 
 
-class Installed(Struct, frozen=True, tag=True):
+class Installed(Struct, frozen=True, tag="Installed"):
     """Phase 2 is over for `topic`: numbers above `base` are owed, none before those of `gate` were delivered."""
 
     topic: TopicNumber
@@ -174,22 +179,22 @@ class Installed(Struct, frozen=True, tag=True):
     gate: Entries = {}
 
 
-class Updated(Struct, frozen=True, tag=True):
+class Updated(Struct, frozen=True, tag="Updated"):
     """The registration at the home of `topic` is in force."""
 
     topic: TopicNumber
     version: Number
 
 
-class Renewed(Struct, frozen=True, tag=True):
+class Renewed(Struct, frozen=True, tag="Renewed"):
     """The answer to Renew; unless `known`, the registration is gone, and the subscriber must come back as another."""
 
-    topic: TopicNumber
+    here: Topics
     sent: Moment
     known: bool
 
 
-class Denied(Struct, frozen=True, tag=True):
+class Denied(Struct, frozen=True, tag="Denied"):
     """The registration named numbers that were never issued; it changed nothing."""
 
     topic: TopicNumber
@@ -200,7 +205,7 @@ class Denied(Struct, frozen=True, tag=True):
 Fate = Literal["pending", "published", "void", "forgotten", "unissued"]
 
 
-class Told(Struct, frozen=True, tag=True):
+class Told(Struct, frozen=True, tag="Told"):
     """The answer to Ask. `run` is complete unless the fate is pending; with forgotten, `floor` is the oldest kept.
 
     Numbers up to `mark` are complete, as in a Mark.
@@ -214,17 +219,21 @@ class Told(Struct, frozen=True, tag=True):
     mark: Number = 0
 
 
-class Moved(Struct, frozen=True, tag=True):
+class Moved(Struct, frozen=True, tag="Moved"):
     """The topic's home is `home`; send there from now on."""
 
     topic: TopicNumber
     home: Address
+    since: Number = 0
+    """The topic was begun again with this number, and what was asked before may have been numbered before."""
+    is_here: bool = True
+    """At this home: so whoever has asked no other has heard of it when it connected."""
 
 
 # Node to node, all on sessions.
 
 
-class Fill(Struct, frozen=True, tag=True, gc=False):
+class Fill(Struct, frozen=True, tag="Fill", gc=False):
     """The timestamp of a run under construction, on its way up.
 
     `todo`: topics still to be filled. `full`: those of them that need an explicit entry. `bars`: bar values of topics
@@ -238,24 +247,23 @@ class Fill(Struct, frozen=True, tag=True, gc=False):
     bars: Entries = {}
 
 
-class Part(Struct, frozen=True, tag=True):
-    """A Collect on its way up, in line with the Fills: `number` of `topic` has been issued, tell every node."""
+class Part(Struct, frozen=True, tag="Part"):
+    """A Collect on its way up, in line with the Fills: these numbers of topics have been issued, tell all nodes."""
 
-    topic: TopicNumber
-    number: Number
+    collected: Entries
     sid: Address
     version: Number
     todo: Topics
 
 
-class Done(Struct, frozen=True, tag=True, gc=False):
+class Done(Struct, frozen=True, tag="Done", gc=False):
     """The timestamp of a run is complete; on its way down to the home."""
 
     topic: TopicNumber
     run: Run
 
 
-class Prove(Struct, frozen=True, tag=True):
+class Prove(Struct, frozen=True, tag="Prove"):
     """Has `number` of `topic` been issued, and has it passed the node that orders it against `asker`?"""
 
     topic: TopicNumber
@@ -263,10 +271,10 @@ class Prove(Struct, frozen=True, tag=True):
     asker: TopicNumber
 
 
-class Proven(Struct, frozen=True, tag=True):
+class Proven(Struct, frozen=True, tag="Proven"):
     """On its way to the home of `asker`: numbers of `topic` up to `number` have been issued.
 
-    It leaves the home of `topic` in line behind their Fills, so when it passes the meeting point they have passed too.
+    It leaves the home of `topic` in line after their Fills, so when it passes the meeting point they have passed too.
     """
 
     asker: TopicNumber
@@ -274,7 +282,7 @@ class Proven(Struct, frozen=True, tag=True):
     number: Number
 
 
-class Disproved(Struct, frozen=True, tag=True):
+class Disproved(Struct, frozen=True, tag="Disproved"):
     """On its way to the home of `asker`: `number` of `topic` was never issued."""
 
     asker: TopicNumber
@@ -282,78 +290,87 @@ class Disproved(Struct, frozen=True, tag=True):
     number: Number
 
 
-class Move(Struct, frozen=True, tag=True):
-    """`topic` changes its home along this link. `state` is what the old home knew of it, `clock` what it had seen."""
+class Move(Struct, frozen=True, tag="Move"):
+    """`topic` changes its home along this link, and then along those to the nodes `then`. `state` is what the old home
+    knew of it, `clock` what it had seen."""
 
     topic: TopicNumber
     state: Any
     clock: Entries
+    then: tuple[Address, ...] = ()
+    moves: Number = 0
+    """How often it has moved, with this; whoever remembers the highest knows where it went last."""
 
 
-class Born(Struct, frozen=True, tag=True):
+class Relocate(Struct, frozen=True, tag="Relocate"):
+    """To the home of `topic`, from its driver or through the tree: move to the last of these nodes, link by link."""
+
+    topic: TopicNumber
+    path: tuple[Address, ...]
+
+
+class Born(Struct, frozen=True, tag="Born"):
     """A new topic below `child`; climbs to the root."""
 
     topic: TopicNumber
     child: Address
 
 
-class Announced(Struct, frozen=True, tag=True):
-    """Every node up to the root knows the new topic; on its way down to its home."""
-
-    topic: TopicNumber
-
-
-class Routed(Struct, frozen=True, tag=True):
+class Routed(Struct, frozen=True, tag="Routed"):
     """A client's message on its way through the tree to the home of `topic`."""
 
     topic: TopicNumber
     message: "Creates | Withdraw | Collect | Install | Update | Ask | Renew"
 
 
-class Recalled(Struct, frozen=True, tag=True):
-    """To a parent that has forgotten: this topic is below `child`, and its numbers up to this have passed you."""
+class Recalled(Struct, frozen=True, tag="Recalled"):
+    """To a parent, when one of both has forgotten: after `moves` this topic is below `child`, or has left it by way of
+    you (`is_gone`), and its numbers up to this have passed you."""
 
     topic: TopicNumber
     child: Address
     number: Number
+    moves: Number = 0
+    is_gone: bool = False
 
 
-class AllRecalled(Struct, frozen=True, tag=True):
-    """To a parent that has forgotten: that is all that is below `child`."""
+class AllRecalled(Struct, frozen=True, tag="AllRecalled"):
+    """To a parent, when one of both has forgotten: that is all that `child` knows. Unless 0, `asks` counts the
+    questions of a child that has forgotten itself: what of that is mine?"""
 
     child: Address
+    asks: Number = 0
 
 
-class Yours(Struct, frozen=True, tag=True):
-    """To a child that has forgotten: this topic is below you, or at home with you."""
+class Yours(Struct, frozen=True, tag="Yours"):
+    """To a child that has forgotten: after `moves` this topic went to you, and has not come back."""
 
     topic: TopicNumber
+    moves: Number = 0
+    number: Number = 0
 
 
-class Unfinished(Struct, frozen=True, tag=True):
+class NotYours(Struct, frozen=True, tag="NotYours"):
+    """To a child: this topic is neither at home with you nor below you; after `moves` it was elsewhere."""
+
+    topic: TopicNumber
+    moves: Number
+
+
+class AllYours(Struct, frozen=True, tag="AllYours"):
+    """To a child that has forgotten: the end of the answer to its question `asks`."""
+
+    asks: Number
+
+
+class Unfinished(Struct, frozen=True, tag="Unfinished"):
     """Downwards: a node above has forgotten, and timestamps that were climbing through it may never be complete."""
 
 
 # On the broker. Payloads travel on the topic itself, the others beside it.
 
 
-class Payload(Struct, frozen=True, tag=True, gc=False):
-    """The event; its number follows apart."""
-
-    publisher: Address
-    request: Number
-    event: Event
-
-
-class Payloads(Struct, frozen=True, tag=True, gc=False):
-    """Consecutive requests of one publisher on one topic, heard or published in one go; never travels as such."""
-
-    publisher: Address
-    request: Number
-    events: Events
-
-
-class Stamps(Struct, frozen=True, tag=True, gc=False):
+class Stamps(Struct, frozen=True, tag="Stamps", gc=False):
     """Complete timestamps."""
 
     topic: TopicNumber
@@ -372,14 +389,14 @@ class Piece(Struct, frozen=True, gc=False):
     missing: Topics | None = None
 
 
-class Pieces(Struct, frozen=True, tag=True, gc=False):
+class Pieces(Struct, frozen=True, tag="Pieces", gc=False):
     """Early stamps: parts of timestamps, as soon as they are decided."""
 
     topic: TopicNumber
     pieces: tuple[Piece, ...]
 
 
-class Void(Struct, frozen=True, tag=True):
+class Void(Struct, frozen=True, tag="Void"):
     """Numbers `first` .. of a complete run are withdrawn; they obey the delivery rule like events and notify nobody."""
 
     topic: TopicNumber
@@ -388,7 +405,7 @@ class Void(Struct, frozen=True, tag=True):
     count: Number
 
 
-class Mark(Struct, frozen=True, tag=True):
+class Mark(Struct, frozen=True, tag="Mark"):
     """High-water mark: numbers up to `number` are complete; whoever misses one should ask."""
 
     topic: TopicNumber
@@ -407,12 +424,15 @@ PeerMessage = (
     | Proven
     | Disproved
     | Move
+    | Relocate
     | Born
     | Announced
     | Routed
     | Recalled
     | AllRecalled
     | Yours
+    | NotYours
+    | AllYours
     | Unfinished
 )
 """Node to node, on sessions."""
@@ -430,19 +450,21 @@ SENDERS: dict[type, Callable[[Any], Address]] = {
 def repeats(message: Any) -> Hashable | None:
     """What makes two messages of a node the same question of a client, who asks until it is answered; None: none is."""
     if type(message) is Part:
-        return Part, message.topic, message.sid, message.version, message.todo
+        return Part, tuple(message.collected), message.sid, message.version, message.todo
     if type(message) is Prove:
         return Prove, message.topic, message.number, message.asker
+    if type(message) is Relocate:
+        return Relocate, message.topic, message.path
     if type(message) is not Routed:
         return None
     match message.message:
         case Creates(publisher=publisher, items=items, wait=wait, in_line=in_line):
             return publisher, items, wait, in_line
         case Collect() | Install() | Update() as registration:
-            return type(registration), registration.sid, registration.topic, registration.version
+            return type(registration), registration.sid, registration.here, registration.version
         case Ask(sid=sid, topic=topic, number=number, publisher=publisher, request=request):
             return Ask, sid, topic, number, publisher, request
-        case Renew(sid=sid, topic=topic):
-            return Renew, sid, topic
+        case Renew(sid=sid, here=here):
+            return Renew, sid, here
         case _:
             return None

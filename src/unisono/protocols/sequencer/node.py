@@ -13,11 +13,12 @@ from unisono.machine import PERSIST, Deliver, Effect, Fired, Refuse, Restarted, 
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.inputs import Forget, Host, Inherited, Lapse, Migrate, NodeInput, Reborn
+from unisono.protocols.sequencer.groups import Lists
+from unisono.protocols.sequencer.inputs import Inherited, Migrate, NodeInput, Registration
 from unisono.protocols.sequencer.messages import (
     SENDERS,
     AllRecalled,
-    Announced,
+    AllYours,
     Ask,
     Born,
     Collect,
@@ -27,11 +28,12 @@ from unisono.protocols.sequencer.messages import (
     Fill,
     Install,
     Move,
-    Moved,
+    NotYours,
     Part,
     Prove,
     Proven,
     Recalled,
+    Relocate,
     Renew,
     Renewed,
     Routed,
@@ -44,15 +46,17 @@ from unisono.protocols.sequencer.messages import (
 )
 from unisono.protocols.sequencer.numbering import Numbering
 from unisono.protocols.sequencer.registering import Registering
+from unisono.protocols.sequencer.settling import Held, Settling
 from unisono.protocols.sequencer.site import Site
 from unisono.protocols.sequencer.topic import HostedTopic
-from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn
+from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
+from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn, Reborn
 
 NUMBERS = 22
 """An incarnation is a time in seconds. With so many bits of numbers in each, a topic that has had fewer than four
 million events a second since its birth goes on at numbers that it has never issued, whatever its home has forgotten."""
-UNTIL_RECALLED = (Creates, Turn, Fill, Part, Collect, Install, Update, Prove, Routed)
-"""What waits while a node that has forgotten does not know how far the topics below it are."""
+UNTIL_SETTLED = (Creates, Turn, Part, Collect, Install, Update, Renew, Ask, Withdraw, Prove, Routed, Migrate)
+"""What a node that has forgotten refuses as long as it does not know which topics are its own and how far they are."""
 
 
 class TopicManager:
@@ -72,15 +76,19 @@ class TopicManager:
         self._site = Site(me, parent, children, hosted, below, config)
         self.hosted, self.below, self.clock = self._site.hosted, self._site.below, self._site.clock
         self._numbering, self._registering = Numbering(self._site), Registering(self._site)
-        self._first = 0  # numbers begin behind this; later incarnations never issue what earlier ones did
-        self._recalling: dict[Address, None] = {}  # children that have not told us yet what we have forgotten
-        self._fills: list[Fill] = []  # what climbed meanwhile
+        self._settling = Settling(self._site, self._numbering, self._learn)
 
     def handle(self, message: NodeInput, now: Micros) -> list[Effect]:
         out: list[Effect] = []
-        if self._recalling and isinstance(message, UNTIL_RECALLED):
-            return self._wait_for_children(message)
-        site, numbering, registering = self._site, self._numbering, self._registering
+        site, numbering, registering, settling = self._site, self._numbering, self._registering, self._settling
+        if settling.is_open:
+            if isinstance(message, UNTIL_SETTLED):
+                return [Refuse(f"{self.me} has forgotten, and waits for what {settling.missing}")]
+            if isinstance(message, Held):
+                settling.held.append(message)
+                return [PERSIST]
+        if settling.rests and isinstance(message.message if isinstance(message, Routed) else message, Creates | Turn):
+            return [Refuse(f"{self.me} has forgotten, and waits for those who listen to come back")]
         match message:
             case Creates():
                 numbering.create((message,), now, out)
@@ -94,15 +102,13 @@ class TopicManager:
                     numbering.complete(self.hosted[topic], run, now, out)
             case Part():
                 registering.pass_part(message, out)
-            case Collect(topic=topic) | Install(topic=topic) | Update(topic=topic):
-                if site.is_home(topic, message, out):
-                    registering.register(message, out)
+            case Collect() | Install() | Update():
+                self._register(message, out)
             case Ask(topic=topic):
                 if site.is_home(topic, message, out):
                     numbering.tell(self.hosted[topic], message, out)
-            case Renew(sid=sid, topic=topic, sent=sent):
-                if site.is_home(topic, message, out):
-                    out.append(Send(sid, Renewed(topic, sent, self.hosted[topic].group.has(sid))))
+            case Renew():
+                self._renew(message, out)
             case Withdraw(topic=topic):
                 if site.is_home(topic, message, out):
                     numbering.withdraw(self.hosted[topic], message, out)
@@ -114,20 +120,33 @@ class TopicManager:
             case Disproved(asker=asker):
                 if site.is_here(asker, message, out):
                     registering.disproved(message, out)
+            case Routed(message=(Collect() | Install() | Update() | Renew()) as inner):
+                onward: list[Effect] = []
+                here = site.divide(inner, onward)
+                out += [Send(inner.sid, self.hosted[topic].moved_to(self.me)) for topic in here]
+                if here:
+                    out += self.handle(msgspec.structs.replace(inner, here=here), now)
+                out += onward
             case Routed(topic=topic, message=inner):
                 if site.is_here(topic, message, out):
-                    out.append(Send(SENDERS[type(inner)](inner), Moved(topic, self.me)))
-                    out += self.handle(inner, now)
+                    out.append(Send(SENDERS[type(inner)](inner), self.hosted[topic].moved_to(self.me)))
+                    if type(inner) is Creates:
+                        numbering.create((inner,), now, out, is_direct=False)
+                    else:
+                        out += self.handle(inner, now)
             case Move():
                 self._move_in(message, now, out)
-            case Migrate():
-                self._move_out(message, out)
+            case Migrate(topic=topic, to=to):
+                self._move_out(topic, (to,), out)
+            case Relocate(topic=topic, path=path):
+                if site.is_here(topic, message, out):
+                    self._move_out(topic, path, out)
             case Born(topic=topic, child=child):
                 self._learn(topic, child, out)
             case Announced(topic=topic):
                 if site.is_here(topic, message, out):
                     out.append(Deliver(message))
-            case Host(topic=topic):
+            case HostTopic(topic=topic):
                 self._host(topic, out)
             case Forget(client=client):
                 out.append(PERSIST)
@@ -142,12 +161,8 @@ class TopicManager:
                 self._begin_again(incarnation, now, out)
             case PeerReborn(peer=peer):
                 self._tell_reborn(peer, now, out)
-            case Recalled():
-                self._recall(message, out)
-            case AllRecalled(child=child):
-                self._recalled(child, now, out)
-            case Yours():
-                pass  # the driver's desk knows whether it is at home here
+            case Recalled() | AllRecalled() | Yours() | NotYours() | AllYours():
+                self._hear_of_homes(message, now, out)
             case Unfinished():
                 self._give_up_open(now, out)
             case LinkFull(peer=peer):
@@ -160,16 +175,21 @@ class TopicManager:
                 site.timers.pop(key, None)
                 if key == "marks":
                     numbering.tell_marks(now, out)
+                elif key == "rest":
+                    settling.rests = False
+                    out.append(PERSIST)
             case Restarted():
                 site.timers.clear()
                 numbering.restarted(now, out)
+                if settling.rests:
+                    settling.rest(now, out)
             case _:
                 assert_never(message)
         return out
 
-    def quicken(self) -> bool:
+    def use_compiled_kernel(self) -> bool:
         """Large turns are stamped by the kernel from now on; False: it is not ready."""
-        return self._numbering.quicken()
+        return self._numbering.use_compiled_kernel()
 
     @property
     def is_quick(self) -> bool:
@@ -183,39 +203,59 @@ class TopicManager:
         for home in self.hosted.values():
             home.forget(client)
 
+    def _register(self, message: Registration, out: list[Effect]) -> None:
+        onward: list[Effect] = []
+        here = self._site.divide(message, onward)
+        if here:
+            self._registering.register(msgspec.structs.replace(message, here=here), out)
+        out += onward
+
+    def _renew(self, message: Renew, out: list[Effect]) -> None:
+        known: dict[bool, list[Topic]] = {}
+        for topic in self._site.divide(message, out):
+            known.setdefault(self.hosted[topic].group.has(message.sid), []).append(topic)
+        out += [Send(message.sid, Renewed(tuple(topics), message.sent, yes)) for yes, topics in known.items()]
+
     # Moving and new topics.
 
-    def _move_out(self, message: Migrate, out: list[Effect]) -> None:
-        topic, to = message.topic, message.to
+    def _move_out(self, topic: Topic, path: tuple[Address, ...], out: list[Effect]) -> None:
+        """Along the first link of the path; the rest travels with the topic."""
         if topic not in self.hosted:
             out.append(Refuse(f"{self.me} is not the home of topic {topic}"))
             return
+        to = path[0] if path else self.me
         if to != self._site.parent and to not in self._site.children:
             out.append(Refuse(f"{to} is no neighbour of {self.me}: topics move along one link at a time"))
             return
         out.append(PERSIST)
         home = self.hosted.pop(topic)
         number = self.clock[topic]
+        moves = self._site.moves[topic] = self._site.moves.get(topic, 0) + 1
         self._numbering.marking.pop(topic, None)
         self._site.decisions.forget(topic)
         if to == self._site.parent:
-            del self.clock[topic]
+            self._site.left[topic] = self.clock.pop(topic)
             self._site.decisions.split_anew()
             seen = dict(self.clock)
         else:
             self.below[topic] = to
             seen = {x: self.clock[x] for x in self.below}
-        out.append(Send(to, Move(topic, {"number": number, "home": home.pack()}, seen)))
+        lists = Lists()
+        state = {"number": number, "home": home.pack(lists), "lists": lists.all}
+        out.append(Send(to, Move(topic, state, seen, path[1:], moves)))
 
     def _move_in(self, message: Move, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
         topic = message.topic
         self.below.pop(topic, None)
+        self._site.left.pop(topic, None)
+        self._site.moves[topic] = message.moves
         self._site.decisions.forget(topic)
         self._site.decisions.split_anew()
         self.clock[topic] = message.state["number"]
-        home = self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
-        home.unpack(message.state["home"])
+        home = self.hosted[topic] = HostedTopic(topic, self.config.shared_subscriptions_min)
+        home.unpack(message.state["home"], [tuple(topics) for topics in message.state["lists"]])
+        home.begun_here = False
         for client in home.clients():
             if client in self._site.gone:
                 home.forget(client)
@@ -223,17 +263,19 @@ class TopicManager:
             self._site.saw(Topic(x), number)
         if home.high_water:
             self._numbering.mark(topic, now, out)
-        out.append(Deliver(Inherited(tuple(home.clients()))))
+        out.append(Deliver(Inherited(tuple(home.clients()), topic)))
+        if message.then and not self._settling.is_open:
+            self._move_out(topic, message.then, out)
 
     def _host(self, topic: Topic, out: list[Effect]) -> None:
         if topic in self.clock:
             out.append(Refuse(f"topic {topic} exists"))
             return
         out.append(PERSIST)
-        self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
-        self.clock[topic] = self._first
-        self.hosted[topic].floor = self._first + 1
-        self.hosted[topic].high_water = self._first
+        self.hosted[topic] = HostedTopic(topic, self.config.shared_subscriptions_min)
+        first = self.clock[topic] = self._settling.first
+        self.hosted[topic].floor = first + 1
+        self.hosted[topic].high_water = first
         self._site.decisions.split_anew()
         out.append(
             Deliver(Announced(topic)) if self._site.parent is None else Send(self._site.parent, Born(topic, self.me))
@@ -253,38 +295,21 @@ class TopicManager:
 
     def _begin_again(self, incarnation: int, now: Micros, out: list[Effect]) -> None:
         """We have forgotten: numbers go on where no earlier life of ours can have been, nobody subscribes any more, and
-        until every child has said how far its topics are nothing is ordered against them."""
+        until our neighbours have said what they know nothing is ours, and nothing is ordered."""
         out.append(PERSIST)
-        self._first = incarnation << NUMBERS
-        self._recalling, self._fills = dict.fromkeys(self._site.children), []
         self._numbering.blocked = False
-        for topic, home in self.hosted.items():
-            number = self.clock[topic] = max(self.clock[topic] + 1, self._first)
-            home.begin_again(number, self.config.sgmin)
-            self._site.decisions.forget(topic)
-            self._numbering.mark(topic, now, out)  # whoever still listens asks, and hears that it is forgotten
-        self._site.decisions.split_anew()
-        # A neighbour may have forgotten too, and not know it of us.
-        for child in self._site.children:
-            self._tell_below(child, out)
-        if self._site.parent is not None:
-            self._tell_above(self._site.parent, out)
+        self._settling.begin(incarnation << NUMBERS, now, out)
+        self._take_up(now, out)
 
     def _tell_reborn(self, peer: Address, now: Micros, out: list[Effect]) -> None:
-        """A neighbour has forgotten: it is told what is below, and what was climbing through it is given up."""
+        """A neighbour has forgotten: a parent is told what is below, and what was climbing through it is given up; a
+        child asks."""
         out.append(PERSIST)
         if peer != self._site.parent:
-            self._tell_below(peer, out)
+            self._settling.child_reborn(peer)
             return
-        self._tell_above(peer, out)
+        self._settling.parent_reborn(now, out)
         self._give_up_open(now, out)
-
-    def _tell_below(self, child: Address, out: list[Effect]) -> None:
-        out += [Send(child, Yours(topic)) for topic, where in self.below.items() if where == child]
-
-    def _tell_above(self, parent: Address, out: list[Effect]) -> None:
-        out += [Send(parent, Recalled(topic, self.me, number)) for topic, number in self.clock.items()]
-        out.append(Send(parent, AllRecalled(self.me)))
 
     def _give_up_open(self, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)
@@ -295,36 +320,39 @@ class TopicManager:
                 self._numbering.mark(topic, now, out)
         out += [Send(child, Unfinished()) for child in self._site.children]
 
-    def _recall(self, message: Recalled, out: list[Effect]) -> None:
-        if message.topic not in self.clock:
-            self._learn(message.topic, message.child, out)
+    def _hear_of_homes(
+        self, message: Recalled | AllRecalled | Yours | NotYours | AllYours, now: Micros, out: list[Effect]
+    ) -> None:
         out.append(PERSIST)
-        self._site.saw(message.topic, message.number)
+        settling = self._settling
+        match message:
+            case Recalled():
+                settling.recall(message)
+            case AllRecalled():
+                settling.all_recalled(message, now, out)
+            case Yours():
+                settling.yours(message)
+            case NotYours():
+                settling.not_yours(message, out)
+            case AllYours():
+                settling.all_yours(message, now, out)
+        self._take_up(now, out)
 
-    def _recalled(self, child: Address, now: Micros, out: list[Effect]) -> None:
-        out.append(PERSIST)
-        self._recalling.pop(child, None)
-        if not self._recalling:
-            fills, self._fills = self._fills, []
-            for fill in fills:
-                self._numbering.pass_fill(fill, now, out)
-
-    def _wait_for_children(self, message: NodeInput) -> list[Effect]:
-        """What a child has numbered waits here; clients ask again."""
-        if isinstance(message, Fill):
-            self._fills.append(message)
-            return [PERSIST]
-        missing = ", ".join(self._recalling)
-        return [Refuse(f"{self.me} has forgotten, and waits for what its children know: {missing}")]
+    def _take_up(self, now: Micros, out: list[Effect]) -> None:
+        """What neighbours have said meanwhile, once we know what is ours."""
+        while self._settling.held and not self._settling.is_open:
+            out += self.handle(self._settling.held.pop(0), now)
 
     # Durability.
 
     def snapshot(self) -> Any:
+        lists = Lists()
         return {
-            "first": self._first,
-            "recalling": list(self._recalling),
-            "fills": [msgspec.to_builtins(fill) for fill in self._fills],
-            "hosted": {topic: home.pack() for topic, home in self.hosted.items()},
+            "settling": self._settling.snapshot(),
+            "moves": dict(self._site.moves),
+            "left": dict(self._site.left),
+            "hosted": {topic: home.pack(lists) for topic, home in self.hosted.items()},
+            "lists": lists.all,
             "below": dict(self.below),
             "clock": dict(self.clock),
             "given": self._site.decisions.snapshot(),
@@ -335,12 +363,13 @@ class TopicManager:
         }
 
     def restore(self, snapshot: Any) -> None:
-        self._first, self._recalling = snapshot["first"], dict.fromkeys(snapshot["recalling"])
-        self._fills = msgspec.convert(snapshot["fills"], list[Fill])
+        self._settling.restore(snapshot["settling"])
+        self._site.moves, self._site.left = dict(snapshot["moves"]), dict(snapshot["left"])
         self.hosted.clear()
+        lists: list[Topics] = [tuple(topics) for topics in snapshot["lists"]]
         for topic, packed in snapshot["hosted"].items():
-            home = self.hosted[topic] = HostedTopic(topic, self.config.sgmin)
-            home.unpack(packed)
+            home = self.hosted[topic] = HostedTopic(topic, self.config.shared_subscriptions_min)
+            home.unpack(packed, lists)
         for known, stored in ((self.below, snapshot["below"]), (self.clock, snapshot["clock"])):
             known.clear()
             known.update(stored)

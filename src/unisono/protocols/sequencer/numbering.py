@@ -54,10 +54,12 @@ class Numbering:
         self._bulk: BulkDecisions | None = None  # the decisions of the site, when the kernel is used
         self._early = self._config.early
         self.marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
+        self.shared_subscriptions_min = site.config.shared_subscriptions_min
         self.blocked = False  # the link to the parent is full
 
-    def create(self, messages: tuple[Creates, ...], now: Micros, out: list[Effect]) -> None:
-        """Numbers what is new. Requests handled together are concurrent, so those on one topic get theirs in a row."""
+    def create(self, messages: tuple[Creates, ...], now: Micros, out: list[Effect], is_direct: bool = True) -> None:
+        """Numbers what is new. Requests handled together are concurrent, so those on one topic get theirs in a row.
+        What has come by way of another node is not direct."""
         out.append(PERSIST)
         hosted, requests_max = self._hosted, self._config.requests_max
         answers: list[Effect] = []
@@ -79,11 +81,16 @@ class Numbering:
                 if home is None:
                     elsewhere.append((message, item))
                     continue
+                if home.aware is not None and not home.may_ask(publisher, is_direct, item.since):
+                    if is_direct:
+                        answers.append(Send(publisher, home.moved_to(self._site.me)))
+                    out.append(Refuse(f"the home of topic {topic} has forgotten, and {publisher} may not know"))
+                    continue
                 # Request 0 is never new: it asks how far we are with this publisher.
                 if item.first < 0 or not 0 < item.count <= requests_max:
                     out.append(Refuse(f"{publisher} asks for {item.count} numbers at once"))
                     continue
-                if self.blocked and any(x not in self._clock for x in home.group.members):
+                if self.blocked and any(x not in self._clock for x in home.group.listed()):
                     continue  # not taken: the publisher asks again
                 first, count = home.accept(publisher, item, requests_max)
                 if not count:
@@ -117,7 +124,7 @@ class Numbering:
                 topics, numbers, todo = next(bulk)
             else:
                 self._site.decisions.note(topic, number)
-                if home.fresh or home.bar:
+                if home.is_special:
                     topics, numbers, todo, full, bars = self._fill_specially(home)
                 else:
                     topics, numbers, todo = self._site.decisions.fill(clock, topic, home.group.listed(), (), {})
@@ -173,13 +180,13 @@ class Numbering:
         todos, counts = [], []
         for topic, accepted in wanted.items():
             home = self._hosted[topic]
-            if home.fresh or home.bar:
+            if home.is_special:
                 return None
             todos.append(home.group.listed())
             counts.append(total(accepted))
         return self._bulk.fill_all(self._clock, wanted, todos, counts)
 
-    def quicken(self) -> bool:
+    def use_compiled_kernel(self) -> bool:
         """Large turns are stamped by the kernel from now on; False: it is not ready. Full stamps would gain nothing."""
         from unisono.protocols.sequencer.bulk import BulkDecisions
         from unisono.protocols.sequencer.changes import KERNEL, Changes

@@ -1,12 +1,13 @@
 """The publisher half of the ordering module: requests, repetitions, outcomes, and the wait that makes order causal.
 
 The payload leaves at once, and a request for its number goes to the topic's home; `Accepted` when the number is
-durable. Requests are repeated until they are answered, so the outcome Unknown ends the wait of the caller, not ours.
+durable. Requests are repeated until they are answered, after pauses that double, and at once when the way to a home
+is a new one; so the outcome Unknown ends the wait of the caller, not ours.
 
 With `causal` a request waits until every earlier one on *another* topic is complete, and, with early stamps, until
 no item that was notified here is still open: then everything the application may have reacted to precedes it.
 
-What the broker refuses has been asked a number for, and those behind it have theirs: it keeps its place, its number is
+What the broker refuses has been asked a number for, and those after it have theirs: it keeps its place, its number is
 withdrawn, and the home tells subscribers not to wait for it.
 """
 
@@ -15,22 +16,12 @@ from collections import deque
 from msgspec import Struct
 
 from unisono.machine import Accepted, Broadcast, Deliver, Effect, NotTaken, Refused, Send, Unknown
-from unisono.model.event import Event, Events
+from unisono.model.event import Event, Events, Payload, Payloads
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import (
-    Completed,
-    Creates,
-    Payload,
-    Payloads,
-    Taken,
-    Topics,
-    Wanted,
-    Withdraw,
-    Withdrawn,
-)
-from unisono.protocols.sequencer.timers import Timers
+from unisono.protocols.sequencer.messages import Completed, Creates, Moved, Taken, Topics, Wanted, Withdraw, Withdrawn
+from unisono.protocols.sequencer.timers import Patience, Timers
 
 
 class _Open(Struct, gc=False):
@@ -39,10 +30,10 @@ class _Open(Struct, gc=False):
     events: Events
     outcome: int | None  # the caller's name for the first, until he has been told
     published_at: Micros
-    asked_at: Micros | None = None  # when the request first left; None while it has to wait
+    asked_at: Micros | None = None  # when the request last left; None while it has to wait
 
 
-class Publisher:
+class OrderingPublisher:
     """All publications of one client."""
 
     def __init__(self, address: Address, homes: dict[Topic, Address], config: SequencerConfig) -> None:
@@ -57,16 +48,24 @@ class Publisher:
         self.incomplete: dict[Topic, int] = {}
         """Causal: the last request per topic that is not known to be complete."""
         self._next: dict[Topic, int] = {}
+        self._since: dict[Topic, int] = {}
+        """Topics whose homes have forgotten them: the number with which they were begun again, as far as we know."""
         self.held: deque[tuple[Topic, int]] = deque()
         """Causal: requests that have to wait, in program order."""
         self.withdrawals: dict[Topic, dict[int, None]] = {}
         """Requests whose payloads the broker has refused, until their homes have voided their numbers."""
         self._causal = config.causal
         self._timers = Timers()
+        self._patience = Patience(config.resend_us)
 
-    def count_open(self, topic: Topic) -> int:
-        """Publications on the topic that have no durable numbers, whether or not the caller has been told Unknown."""
-        return self._open_count.get(topic, 0)
+    def count_open(self, topic: Topic, upto: int) -> int:
+        """Of the first `upto` publications on the topic those that have no durable numbers, also if their callers have
+        been told Unknown or Refused; those that are still on their way to us are such."""
+        return self._open_count.get(topic, 0) + max(0, upto + 1 - self._next.get(topic, 1))
+
+    def oldest_open(self, topic: Topic) -> int:
+        """The first publication on the topic without a durable number, or the one that will be next."""
+        return next(iter(self.open.get(topic, ())), self._next.get(topic, 1))
 
     def publish(self, topic: Topic, event: Event, outcome: int, ready: bool, now: Micros, out: list[Effect]) -> None:
         """`ready`: nothing that was notified here is still open."""
@@ -135,10 +134,20 @@ class Publisher:
     def _ask(self, topic: Topic, first: int, count: int, out: list[Effect]) -> None:
         waiting = self.open[topic]
         ack = next(iter(waiting)) if waiting else first
-        item = Wanted(topic, first, count, min(ack, first))
+        item = Wanted(topic, first, count, min(ack, first), self._since.get(topic, 0))
         out.append(Send(self.homes[topic], Creates(self.address, (item,), self._causal)))
 
+    def learn_of(self, message: Moved) -> bool:
+        """Whether its home has forgotten the topic, which was told to nobody who thought it to be elsewhere."""
+        topic, is_news = message.topic, message.since > self._since.get(message.topic, 0)
+        if not is_news or (message.is_here and self.homes.get(topic) == message.home):
+            return False
+        self._since[topic] = message.since
+        return True
+
     def taken(self, message: Taken, now: Micros, out: list[Effect]) -> None:
+        if not self._patience.is_fresh:
+            self._timers.move("create", Micros(now + self._patience.renew()), out)
         for topic, upto in message.upto.items():
             self._taken(topic, upto, out)
             self._ask_gathered(topic, now, out)
@@ -237,14 +246,46 @@ class Publisher:
 
     def fired(self, now: Micros, out: list[Effect]) -> None:
         self._timers.fired("create")
+        self._tell_unknown(now, out)
+        if self._ask_again(Micros(now - self._patience.pause_us), now, out):
+            self._patience.lose()
+        if any(self.open.values()) or self.incomplete or self.withdrawals:
+            self._timers.set("create", self._next_look(now), out)
+
+    def reconnected(self, now: Micros, out: list[Effect]) -> None:
+        """What was under way may be lost."""
+        self._patience.renew()
+        if self._ask_again(now, now, out):
+            self._timers.move("create", self._next_look(now), out)
+
+    def _tell_unknown(self, now: Micros, out: list[Effect]) -> None:
+        for waiting in self.open.values():
+            for row in waiting.values():
+                if row.outcome is not None and now - row.published_at >= self.config.accept_us:
+                    names = range(row.outcome, row.outcome + len(row.events))
+                    out += [Deliver(Unknown(name, "the home has not answered in time")) for name in names]
+                    row.outcome = None
+
+    def _next_look(self, now: Micros) -> Micros:
+        """When the oldest request has waited for a pause, or its caller for long enough."""
+        pause = self._patience.pause_us
+        looks = [now + pause]
+        for waiting in self.open.values():
+            row = next(iter(waiting.values()), None)
+            if row is not None and row.asked_at is not None:
+                looks.append(row.asked_at + pause)
+            if row is not None and row.outcome is not None:
+                looks.append(row.published_at + self.config.accept_us)
+        return Micros(min(look for look in looks if look > now))
+
+    def _ask_again(self, before: Micros, now: Micros, out: list[Effect]) -> bool:
+        """Repeats what was asked for up to then; tells whether there was anything."""
+        said = len(out)
         for topic, waiting in self.open.items():
             first = last = 0
             for request, publication in waiting.items():
-                if publication.outcome is not None and now - publication.published_at >= self.config.accept_us:
-                    names = range(publication.outcome, publication.outcome + len(publication.events))
-                    out += [Deliver(Unknown(name, "the home has not answered in time")) for name in names]
-                    publication.outcome = None
-                if publication.asked_at is not None:
+                if publication.asked_at is not None and publication.asked_at <= before:
+                    publication.asked_at = now
                     if request != last + 1 or not first:
                         self._ask_run(topic, first, last, out)
                         first = request
@@ -255,8 +296,7 @@ class Publisher:
                 self._ask(topic, request, 1, out)
         for topic in self.withdrawals:
             self._withdraw(topic, out)
-        if any(self.open.values()) or self.incomplete or self.withdrawals:
-            self._repeat(now, out)
+        return len(out) > said
 
     def _ask_run(self, topic: Topic, first: int, last: int, out: list[Effect]) -> None:
         if first:

@@ -1,8 +1,8 @@
 """When and where to move homes: ranking functions over what is known of a deployment.
 
-A ranking looks at a `View` and names moves along single links of the tree (`Migrate` at the node `at`); whoever holds
-the view plays them and looks again. Moves never endanger order, so a ranking may be as wrong as it likes: it costs
-messages, not correctness. Three are here, and any callable will do:
+A ranking looks at a `DeploymentView` and names moves along single links of the tree (`Migrate` at the node `at`);
+whoever holds the view plays them and looks again. Moves never endanger order, so a ranking may be as wrong as it likes:
+it costs messages, not correctness. Three are here, and any callable will do:
 
 * `Popularity`, the thesis (chapter 3): busy topics belong near the root, where climbs are short for them.
 * `SpareCapacity`: topics leave nodes that are asked for more than they can do.
@@ -18,7 +18,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 
 
-class View(Struct, frozen=True):
+class DeploymentView(Struct, frozen=True):
     """A deployment as seen over the last period."""
 
     parent: dict[Address, Address | None]
@@ -67,7 +67,7 @@ class Relocation(Struct, frozen=True):
 class Ranking(Protocol):
     """Names the moves worth making now, best first; at most one per topic."""
 
-    def __call__(self, view: View) -> list[Relocation]: ...
+    def __call__(self, view: DeploymentView) -> list[Relocation]: ...
 
 
 class Popularity(Struct, frozen=True):
@@ -82,7 +82,7 @@ class Popularity(Struct, frozen=True):
         """f(x) = exp(-1 / (alpha (x + 1))): grows with x and settles at 1."""
         return exp(-1 / (self.alpha * (issued + 1)))
 
-    def __call__(self, view: View) -> list[Relocation]:
+    def __call__(self, view: DeploymentView) -> list[Relocation]:
         worth = {topic: self.worth(view.issued.get(topic, 0)) for topic in view.homes}
         moves: list[Relocation] = []
         moved: dict[Topic, None] = {}
@@ -107,7 +107,7 @@ class SpareCapacity(Struct, frozen=True):
     headroom: float = 0.8
     """Share of its capacity that a node is meant to use."""
 
-    def __call__(self, view: View) -> list[Relocation]:
+    def __call__(self, view: DeploymentView) -> list[Relocation]:
         load = dict.fromkeys(view.parent, 0)
         for topic, node in view.homes.items():
             load[node] += view.issued.get(topic, 0)
@@ -140,7 +140,7 @@ class ClimbCost(Struct, frozen=True):
     worth_us: float = 0.0
     """Moves that save less than this per event are not worth the trouble."""
 
-    def __call__(self, view: View) -> list[Relocation]:
+    def __call__(self, view: DeploymentView) -> list[Relocation]:
         moves: list[Relocation] = []
         homes = dict(view.homes)
         for topic in sorted(view.homes, key=lambda t: -view.issued.get(t, 0)):
@@ -156,16 +156,16 @@ class ClimbCost(Struct, frozen=True):
                 homes[topic] = best
         return sorted(moves, key=lambda move: -move.gain)
 
-    def total_us(self, view: View) -> float:
+    def total_us(self, view: DeploymentView) -> float:
         """Microseconds spent by all requests of the period."""
         return sum(self._own(view, view.homes, topic) for topic in view.homes)
 
-    def _cost(self, view: View, homes: dict[Topic, Address], topic: Topic, at: Address) -> float:
+    def _cost(self, view: DeploymentView, homes: dict[Topic, Address], topic: Topic, at: Address) -> float:
         """What the topic and its companions would pay if its home were `at`."""
         tried = homes | {topic: at}
         return sum(self._own(view, tried, x) for x in (topic, *view.groups.get(topic, ())))
 
-    def _own(self, view: View, homes: dict[Topic, Address], topic: Topic) -> float:
+    def _own(self, view: DeploymentView, homes: dict[Topic, Address], topic: Topic) -> float:
         home = homes[topic]
         asked = view.asked.get(topic) or {home: view.issued.get(topic, 0)}
         arrive = sum(count * view.between_us(node, home) for node, count in asked.items())
@@ -174,6 +174,6 @@ class ClimbCost(Struct, frozen=True):
         climb = sum(view.up_us.get(node, 1) for node in path[:height])
         return arrive + view.issued.get(topic, 0) * climb
 
-    def _meeting(self, path: list[Address], view: View, other: Address) -> int:
+    def _meeting(self, path: list[Address], view: DeploymentView, other: Address) -> int:
         others = view.path(other)
         return next(i for i, node in enumerate(path) if node in others)

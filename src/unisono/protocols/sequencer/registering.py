@@ -4,7 +4,10 @@ What a client says about numbers is not believed: a number enters `bar` and `his
 point of the two topics; until that is proven the registration is parked, which nobody can tell from a slow link.
 """
 
+from msgspec.structs import replace
+
 from unisono.machine import PERSIST, Effect, Refuse, Send
+from unisono.model.ids import Topic
 from unisono.protocols.sequencer.inputs import Registration
 from unisono.protocols.sequencer.messages import (
     Collect,
@@ -33,51 +36,63 @@ class Registering:
         self._hosted, self._clock = site.hosted, site.clock
 
     def register(self, message: Registration, out: list[Effect]) -> None:
-        home = self._hosted[message.topic]
+        """All of `here` is at home here. What waits for a proof waits topic by topic."""
         if message.sid in self._site.gone:
             out.append(Refuse(f"{message.sid} has said goodbye"))
             return
-        unproven = self._unproven(home, message.left)
-        if unproven:
-            if len(home.parked) >= self._config.parked_max:
-                out.append(Refuse(f"{len(home.parked)} registrations of topic {home.topic} wait for proofs"))
-                return
-            out.append(PERSIST)
-            home.parked.append(message)
-            for x in unproven:
-                self.prove(Prove(x, message.left[x], home.topic), out)
-            return
         out.append(PERSIST)
+        homes = [self._hosted[topic] for topic in message.here]
+        if message.left:
+            homes = [home for home in homes if self._is_proven(home, message, out)]
+        topics = tuple(dict.fromkeys(message.topics))  # a client may name one twice, which must count once
+        sid, version, heard = message.sid, message.version, frozenset(topics)
         match message:
-            case Collect(sid=sid, version=version, topic=topic, new=new):
-                if topic in message.topics and topic not in new:  # not where it has left
-                    home.register(sid, version, message.topics, message.left)
-                part = Part(topic, self._clock[topic], sid, version, tuple(x for x in new if x != topic))
-                self._climb(part, out)
-            case Install(sid=sid, version=version, topic=topic, topics=topics):
-                home.register(sid, version, topics, message.left)
-                for x in topics:
-                    if x != topic and not self._site.is_full:
-                        home.fresh[x] = None  # also when this is a repeated Install: the base may be a later one
-                gate = {x: number for x, number in home.hist.items() if x in topics}
-                out.append(Send(sid, Installed(topic, version, self._clock[topic], gate)))
-            case Update(sid=sid, version=version, topic=topic, topics=topics):
-                home.register(sid, version, topics, message.left)
-                out.append(Send(sid, Updated(topic, version)))
+            case Collect(new=new):
+                for home in homes:
+                    if home.topic in heard and home.topic not in new:  # not where it has left
+                        home.register(sid, version, topics, message.left)
+                if homes:
+                    collected = {home.topic: self._clock[home.topic] for home in homes}
+                    self._climb(Part(collected, sid, version, new), out)
+            case Install():
+                for home in homes:
+                    home.register(sid, version, topics, message.left)
+                    if not self._site.is_full:
+                        home.group.install(topics)  # also when this is repeated: the base may be a later one
+                    gate = {x: number for x, number in home.hist.items() if x in heard}
+                    out.append(Send(sid, Installed(home.topic, version, self._clock[home.topic], gate)))
+            case Update():
+                for home in homes:
+                    home.register(sid, version, topics, message.left)
+                    out.append(Send(sid, Updated(home.topic, version)))
 
     def pass_part(self, part: Part, out: list[Effect]) -> None:
         out.append(PERSIST)
-        self._site.saw(part.topic, part.number)
+        for topic, number in part.collected.items():
+            self._site.saw(Topic(topic), number)
         self._climb(part, out)
 
     def _climb(self, part: Part, out: list[Effect]) -> None:
         todo = tuple(x for x in part.todo if x not in self._clock)
         if todo and self._site.parent is not None:
-            out.append(Send(self._site.parent, Part(part.topic, part.number, part.sid, part.version, todo)))
+            out.append(Send(self._site.parent, Part(part.collected, part.sid, part.version, todo)))
         else:
-            out.append(Send(part.sid, Collected(part.topic, part.version)))
+            out += [Send(part.sid, Collected(topic, part.version)) for topic in part.collected]
 
     # Numbers that clients name.
+
+    def _is_proven(self, home: HostedTopic, message: Registration, out: list[Effect]) -> bool:
+        """Whether it may be registered at this home now; if not, it waits."""
+        unproven = self._unproven(home, message.left)
+        if not unproven:
+            return True
+        if len(home.parked) >= self._config.parked_max:
+            out.append(Refuse(f"{len(home.parked)} registrations of topic {home.topic} wait for proofs"))
+            return False
+        home.parked.append(replace(message, here=(home.topic,)))
+        for x in unproven:
+            self.prove(Prove(x, message.left[x], home.topic), out)
+        return False
 
     def _unproven(self, home: HostedTopic, left: Entries) -> Topics:
         return tuple(

@@ -7,13 +7,16 @@ hop, also while the topic moves.
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from unisono.errors import InvariantError
 from unisono.machine import Effect, Refuse, Send, SetTimer
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.entries import Decisions
-from unisono.protocols.sequencer.messages import ClientMessage, PeerMessage, Routed, Topics
+from unisono.protocols.sequencer.inputs import Registration
+from unisono.protocols.sequencer.messages import ClientMessage, PeerMessage, Renew, Routed, Topics
 from unisono.protocols.sequencer.topic import HostedTopic
 
 if TYPE_CHECKING:
@@ -33,10 +36,14 @@ class Site:
         config: SequencerConfig,
     ) -> None:
         self.me, self.parent, self.children, self.config = me, parent, children, config
-        self.hosted: dict[Topic, HostedTopic] = {t: HostedTopic(t, config.sgmin) for t in hosted}
+        self.hosted: dict[Topic, HostedTopic] = {t: HostedTopic(t, config.shared_subscriptions_min) for t in hosted}
         self.below: dict[Topic, Address] = dict(below)
         self.clock: dict[Topic, int] = dict.fromkeys([*hosted, *below], 0)
         """Last number issued of a hosted topic; of a topic below, the highest whose own message passed here."""
+        self.moves: dict[Topic, int] = {}
+        """How often each topic had moved when it last passed here; 0 where it is not named."""
+        self.left: dict[Topic, int] = {}
+        """Topics that went from here to the parent, and how far they were then."""
         self.is_full = config.encoding == "full"
         self.decisions: Decisions | BulkDecisions = Decisions(self.is_full, root=parent is None)
         self.timers: dict[str, Micros] = {}  # running ones
@@ -57,7 +64,7 @@ class Site:
         return self.below.get(topic, self.parent)
 
     def onward(self, topic: Topic, message: PeerMessage, out: list[Effect]) -> None:
-        """One hop towards the home of the topic; in line behind its Move, if it is moving."""
+        """One hop towards the home of the topic; in line after its Move, if it is moving."""
         to = self.toward(topic)
         out.append(Refuse(f"nobody hosts topic {topic}") if to is None else Send(to, message))
 
@@ -74,6 +81,21 @@ class Site:
             return True
         self.forward(topic, message, out)
         return False
+
+    def divide(self, message: Registration | Renew, out: list[Effect]) -> Topics:
+        """Those of a client's topics that are at home here; the others go on, each way in one message."""
+        if all(topic in self.hosted for topic in message.here):
+            return message.here
+        here: list[Topic] = []
+        ways: dict[Address | None, list[Topic]] = {}
+        for topic in message.here:
+            if topic in self.hosted:
+                here.append(topic)
+            else:
+                ways.setdefault(self.toward(topic), []).append(topic)
+        for topics in ways.values():
+            self.forward(topics[0], replace(message, here=tuple(topics)), out)
+        return tuple(here)
 
     def forward(self, topic: Topic, message: ClientMessage, out: list[Effect]) -> None:
         to = self.toward(topic)

@@ -5,23 +5,24 @@ are the deadlines: whoever has waited too long asks the home of the topic, a pay
 and an answer that does not come in Stalled. No timer decides an order.
 """
 
-from unisono.machine import Deliver, Effect, Gap, Heard, Send, Stalled
+from unisono.machine import Deliver, Effect, Heard, Send, Stalled
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.delivery import Delivery
-from unisono.protocols.sequencer.feed import Feed, Item, singles
+from unisono.protocols.sequencer.feed import Feed, singles
 from unisono.protocols.sequencer.joining import Joining
 from unisono.protocols.sequencer.messages import Ask, Told, Topics
-from unisono.protocols.sequencer.timers import Timers
+from unisono.protocols.sequencer.timers import AskPatience, Timers
 
 
-class Subscriber:
+class OrderingSubscriber:
     """All subscriptions of one client (one `sid`)."""
 
     def __init__(self, sid: Address, homes: dict[Topic, Address], config: SequencerConfig) -> None:
         self.sid, self.homes, self.config = sid, homes, config
         self._timers = Timers()
+        self._patience: dict[Address, AskPatience] = {}
         self.delivery = Delivery(config, self._timers)
         self.subscription = Joining(sid, homes, self.delivery)
         self.hold, self.feeds, self.open = self.delivery.hold, self.delivery.feeds, self.delivery.open
@@ -56,7 +57,7 @@ class Subscriber:
         feed = self.feeds.get(topic)
         if feed is None:
             return
-        feed.missed = True
+        feed.missed, feed.missed_at = True, now
         if feed.live:
             self._ask_how_far(topic, feed, out)
             self.delivery.process(now, out)
@@ -71,22 +72,19 @@ class Subscriber:
             topic, _ = todo.popitem()
             feed = self.feeds[topic]
             # The end of a lease has been told, and only the home can undo it.
-            while feed.live and now < feed.lease_end and self._gives_up(topic, feed, now, out):
+            while feed.live and now < feed.lease_end and self._gives_up(topic, now, out):
                 self.hold.wake(topic)
                 todo.update(dict.fromkeys(self.delivery.examine_due(now, out)))
 
     def _check_wait(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
         number = self.hold.local[topic] + 1
-        out += [Send(self.homes[topic], Ask(self.sid, topic, n)) for n in feed.overdue(number, self.feeds)]
-        if feed.missed:
-            self._ask_how_far(topic, feed, out)
+        self._ask(topic, feed, number, now, out)
         if feed.waiting_for != number:
             feed.waiting_for, feed.waiting_since, feed.stalled = number, now, False
             feed.heard = now
             return
-        item = self._head(topic, feed)
+        item = self.delivery.head(topic)
         if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
-            self._ask_for_payloads(topic, feed, now, out)
             answers = now - feed.heard < self.config.stall_us
             if feed.mark < number and answers:
                 return  # payloads whose requests have not come to the home
@@ -101,32 +99,38 @@ class Subscriber:
         if feed.stalled and self.config.tag_stalled and not feed.muted:
             out += [Deliver(Heard(topic, event, late=True)) for event in feed.tag_all(self.config.buffer_max)]
 
-    def _head(self, topic: Topic, feed: Feed) -> Item | None:
-        return feed.items.get(feed.head) or feed.items.get(self.hold.local[topic] + 1)
-
-    def _gives_up(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> bool:
-        """Skips the payloads the head has waited for long enough, all of its run at once, and says so."""
-        item = self._head(topic, feed)
-        if item is None or now - item.since < self.config.payload_wait_us or item.missing is None:
+    def _gives_up(self, topic: Topic, now: Micros, out: list[Effect]) -> bool:
+        """Skips the payloads the head has waited for long enough."""
+        item, missed_at, config = self.delivery.head(topic), self.feeds[topic].missed_at, self.config
+        if item is None:
             return False
-        if not self.delivery.allows(topic, feed, item):
+        given_up_at = item.since + config.payload_wait_us
+        if item.since <= missed_at + config.missed_wait_us:
+            given_up_at = min(given_up_at, max(item.since, missed_at) + config.missed_wait_us)
+        if now < given_up_at:
             return False
-        number = last = self.hold.local[topic] + 1
-        while last <= item.last and last not in feed.lost:
-            if (item.publisher, item.request + last - item.first) in feed.payloads:
-                break
-            feed.lost[last] = None
-            last += 1
-        if last > number and not feed.muted:
-            # Whether it was lost or published before we listened cannot be told apart, so it is always told.
-            out.append(Deliver(Gap(topic, number, last - 1, "its payload did not come in time")))
-        return last > number
+        return self.delivery.skip_missing(topic, "its payload did not come in time", out)
 
-    def _ask_for_payloads(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
-        """Of the payloads that nobody has numbered the oldest is asked for."""
-        oldest = feed.payloads.oldest()
-        if oldest is not None and now - oldest[2] >= self.config.ask_us:
+    def _ask(self, topic: Topic, feed: Feed, number: int, now: Micros, out: list[Effect]) -> None:
+        """Asks the home for what has been missing for two looks, and where the topic waits for a number also for the
+        oldest payload that nobody has numbered. Not before a pause has gone by: what is on its way comes by itself, and
+        a home that is farther away than was thought is not asked the faster for it."""
+        overdue, said = feed.overdue(number, self.feeds), len(out)
+        patience = self._patience.setdefault(self.homes[topic], AskPatience(self.config))
+        pause = patience.pause_us(now)
+        begin = feed.waiting_since if feed.waiting_for == number else now
+        if now - feed.asked_at < pause or (pause > self.config.ask_us and now - begin < pause):
+            return
+        out += [Send(self.homes[topic], Ask(self.sid, topic, n)) for n in overdue]
+        if feed.missed:
+            self._ask_how_far(topic, feed, out)
+        item, oldest = self.delivery.head(topic), feed.payloads.oldest()
+        waits_for_number = item is None or item.missing is None or any(x in self.feeds for x in item.missing)
+        if waits_for_number and oldest is not None and now - oldest[2] >= self.config.ask_us:
             out.append(Send(self.homes[topic], Ask(self.sid, topic, 0, oldest[0], oldest[1])))
+        if len(out) > said:
+            feed.asked_at = now
+            patience.asked(now)
 
     def _drop_orphans(self, feed: Feed, now: Micros) -> None:
         """The home has no number for the oldest payload. Age alone proves nothing: a node may have been away, and then
@@ -134,6 +138,15 @@ class Subscriber:
         oldest = feed.payloads.oldest()
         if oldest is not None and now - max(oldest[2], feed.answers_since) >= self.config.payload_keep_us:
             feed.payloads.drop(oldest[0])
+
+    def _has_passed_by(self, topic: Topic, feed: Feed, now: Micros) -> bool:
+        """Whether the broker will not bring the next number any more: it has brought a later one of the same home, has
+        said that it lost something, or is waited for long enough. Where much is published the home has soon forgotten
+        what is still on its way."""
+        number, config = self.hold.local[topic] + 1, self.config
+        if feed.brought >= number or now - feed.missed_at < config.missed_wait_us:
+            return True
+        return feed.waiting_for == number and now - feed.waiting_since >= config.payload_wait_us
 
     def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
         topic, run = message.topic, message.run
@@ -152,11 +165,15 @@ class Subscriber:
         if message.fate in ("unissued", "forgotten") and not message.number:
             self._drop_orphans(feed, now)
         if message.fate == "forgotten":
-            if message.number == self.hold.local[topic] + 1 and not feed.muted:
+            passed_by = self._has_passed_by(topic, feed, now)
+            if message.number == self.hold.local[topic] + 1 and not feed.muted and passed_by:
                 self.subscription.start_again(topic, now, out)
             return
         if run is None:
             return
+        known = feed.items.get(run.first)
+        if run.last > self.hold.local[topic] and (known is None or known.missing != ()):
+            self._patience.pop(self.homes[topic], None)
         for one in singles(run):
             if one.first <= self.hold.local[topic]:  # from before our time, or a repetition
                 feed.payloads.take(one.publisher, one.request, 1)

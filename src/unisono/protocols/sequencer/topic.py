@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.groups import SequencingGroup
-from unisono.protocols.sequencer.messages import Collect, Entries, Install, Run, Topics, Update, Wanted
+from unisono.protocols.sequencer.groups import Lists, SequencingGroup
+from unisono.protocols.sequencer.messages import Collect, Entries, Install, Moved, Run, Topics, Update, Wanted
 
 Accepted = tuple[Address, int, int, bool]
 """Publisher, first request, how many, whether he wants to hear of their completion."""
@@ -25,12 +25,12 @@ def as_runs(items: tuple[Wanted, ...]) -> Sequence[Wanted]:
         return items
     runs: list[Wanted] = []
     latest: dict[Topic, int] = {}  # where in `runs` the last one of a topic is
-    ends: dict[Topic, int] = {}  # the request behind it
+    ends: dict[Topic, int] = {}  # the request after it
 
     def close(topic: Topic, at: int) -> None:
         run = runs[at]
         if ends[topic] != run.first + run.count:
-            runs[at] = Wanted(topic, run.first, ends[topic] - run.first, run.ack)
+            runs[at] = Wanted(topic, run.first, ends[topic] - run.first, run.ack, run.since)
 
     for item in items:
         topic, first = item.topic, item.first
@@ -51,10 +51,11 @@ class HostedTopic:
     __slots__ = (
         "_early",
         "_firsts",
+        "aware",
         "bar",
+        "begun_here",
         "finished",
         "floor",
-        "fresh",
         "group",
         "high_water",
         "hist",
@@ -63,17 +64,17 @@ class HostedTopic:
         "parked",
         "proven",
         "requests",
+        "since",
         "topic",
         "voids",
         "waiters",
     )
 
-    def __init__(self, topic: Topic, sgmin: int) -> None:
+    def __init__(self, topic: Topic, shared_subscriptions_min: int) -> None:
         self.topic = topic
-        self.group = SequencingGroup(topic, sgmin)
+        self.group = SequencingGroup(topic, shared_subscriptions_min)
         self.bar: Entries = {}  # entries the next event must carry, once
         self.hist: Entries = {}  # the highest ever put into bar: the gate of those who join later
-        self.fresh: dict[Topic, None] = {}  # topics whose next entry must be explicit: somebody has joined since
         self.requests: dict[Address, int] = {}  # the request we number next, per publisher
         self._early: dict[Address, dict[int, int]] = {}  # requests that overtook their predecessors: first -> count
         self.issued: dict[int, Run] = {}  # by first number; the last `issued_max` numbers
@@ -86,6 +87,11 @@ class HostedTopic:
         self.proven: Entries = {}  # numbers of other topics that have passed the meeting point with this one
         self.parked: list[Collect | Install | Update] = []
         self.voids: dict[int, None] = {}  # numbers whose payloads were withdrawn
+        self.begun_here = True
+        self.since = 0  # the number with which it was begun again, when its home had forgotten
+        self.aware: dict[Address, None] | None = None
+        """Since its home has forgotten: publishers that have asked there themselves, let in by a driver because they
+        know of it. What others ask again may come by other nodes still. None: nothing was ever forgotten."""
 
     def accept(self, publisher: Address, item: Wanted, requests_max: int) -> tuple[int, int]:
         """The requests (first, count) that get numbers now: each request once, in the publisher's order."""
@@ -117,10 +123,7 @@ class HostedTopic:
 
     def take_special(self) -> tuple[Topics, Entries, Entries]:
         """Whose entries must be explicit, and which numbers must be among them: outside the group, and in it."""
-        group = self.group.members
-        full = tuple(x for x in self.fresh if x in group)
-        for x in full:
-            del self.fresh[x]
+        group, full = self.group.members, self.group.take_fresh()
         left = {x: number for x, number in self.bar.items() if x not in group}
         bars = {x: number for x, number in self.bar.items() if x in group}
         self.bar.clear()
@@ -192,11 +195,10 @@ class HostedTopic:
         """Everybody this topic remembers."""
         return list(dict.fromkeys([*self.group.registrations, *self.requests, *self._early]))
 
-    def begin_again(self, number: int, sgmin: int) -> None:
+    def begin_again(self, number: int, shared_subscriptions_min: int) -> None:
         """Whatever was issued up to `number` is forgotten, and so are those who subscribed."""
-        self.group = SequencingGroup(self.topic, sgmin)
+        self.group = SequencingGroup(self.topic, shared_subscriptions_min)
         self.bar.clear()
-        self.fresh.clear()
         self.proven.clear()
         self.waiters.clear()
         self.give_up_open(number)
@@ -204,6 +206,19 @@ class HostedTopic:
         self._firsts.clear()
         self.voids.clear()
         self.floor = number + 1
+        self.aware = {}
+        self.since, self.begun_here = number, True
+
+    def may_ask(self, publisher: Address, is_direct: bool, since: int = 0) -> bool:
+        """Whoever does not know that its home has forgotten asks again for what was numbered before. Where the topic
+        has moved since, to ask directly proves nothing: only the node that has forgotten tells all who connect."""
+        if self.aware is not None and ((is_direct and self.begun_here) or since == self.since):
+            self.aware[publisher] = None
+        return self.aware is None or publisher in self.aware
+
+    def moved_to(self, here: Address) -> Moved:
+        """What a client is told that asked elsewhere, or does not know that this topic was begun again."""
+        return Moved(self.topic, here, self.since, self.begun_here or not self.since)
 
     def give_up_open(self, number: int) -> None:
         """Timestamps that are still climbing will never be complete; `number` is the last one issued."""
@@ -220,14 +235,20 @@ class HostedTopic:
         self.requests.pop(client, None)
         self._early.pop(client, None)
         self.finished.pop(client, None)
+        if self.aware is not None:
+            self.aware.pop(client, None)
         self.parked = [message for message in self.parked if message.sid != client]
 
-    def pack(self) -> Any:
+    @property
+    def is_special(self) -> bool:
+        """Somebody has joined or left: some entries must be explicit, and some numbers must be among them."""
+        return bool(self.bar or self.group.fresh)
+
+    def pack(self, lists: Lists) -> Any:
         return {
-            "group": self.group.snapshot(),
+            "group": self.group.snapshot(lists),
             "bar": dict(self.bar),
             "hist": dict(self.hist),
-            "fresh": list(self.fresh),
             "requests": dict(self.requests),
             "early": {publisher: dict(early) for publisher, early in self._early.items()},
             "issued": [msgspec.to_builtins(run) for run in self.issued.values()],
@@ -239,13 +260,15 @@ class HostedTopic:
             "proven": dict(self.proven),
             "parked": [msgspec.to_builtins(message) for message in self.parked],
             "voids": list(self.voids),
+            "aware": list(self.aware) if self.aware is not None else None,
+            "since": self.since,
+            "begun_here": self.begun_here,
         }
 
-    def unpack(self, packed: Any) -> None:
-        self.group.restore(packed["group"])
+    def unpack(self, packed: Any, lists: list[Topics]) -> None:
+        self.group.restore(packed["group"], lists)
         self.bar = dict(packed["bar"])
         self.hist = dict(packed["hist"])
-        self.fresh = dict.fromkeys(packed["fresh"])
         self.requests = dict(packed["requests"])
         self._early = {publisher: dict(early) for publisher, early in packed["early"].items()}
         self.issued = {run.first: run for run in msgspec.convert(packed["issued"], list[Run])}
@@ -258,3 +281,5 @@ class HostedTopic:
         self.proven = dict(packed["proven"])
         self.parked = msgspec.convert(packed["parked"], list[Collect | Install | Update])
         self.voids = dict.fromkeys(packed["voids"])
+        self.aware = dict.fromkeys(packed["aware"]) if packed["aware"] is not None else None
+        self.since, self.begun_here = packed["since"], packed["begun_here"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unisono.sim.scenario import Scenario
     from unisono.sim.world import World
 
-NAMES = ("fifo", "sequencer", "coded", "overlay")
+NAMES = ("fifo", "sequencer", "clock", "coded", "overlay", "regions", "causal", "groups")
 """Protocols that have a stage. Modules are imported when a scenario asks for them."""
 
 

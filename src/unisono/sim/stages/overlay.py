@@ -9,22 +9,22 @@ from functools import partial
 from typing import Any
 
 from unisono.machine import Advertise, Machine
-from unisono.model.deployment import NodeSpec
 from unisono.model.ids import Address
 from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
+from unisono.model.settings import NodeSpec
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.config import BrokerConfig
-from unisono.protocols.overlay.connections import Carried, Connected, Connections
 from unisono.protocols.overlay.messages import LinkDown, LinkUp
-from unisono.sim.host import Host
+from unisono.sim.host import SimulatedHost
 from unisono.sim.scenario import Scenario
 from unisono.sim.spec import Span, Spec
 from unisono.sim.stages import Operation, Operations
 from unisono.sim.world import World
+from unisono.structures.connections import Carried, Connected, Connections
 
 
-class Options(Spec, frozen=True):
+class OverlayStageOptions(Spec, frozen=True):
     """What a scenario may say about the overlay."""
 
     config: BrokerConfig = BrokerConfig()
@@ -48,7 +48,7 @@ class _Stage:
     def __init__(self, world: World, scenario: Scenario) -> None:
         self.world = world
         self.scenario = scenario
-        self.options: Options = scenario.config(Options)
+        self.options: OverlayStageOptions = scenario.config(OverlayStageOptions)
         self.dice = world.dice("tree")
         self.nodes = list(scenario.deployment.nodes) or self._grow()
         self.brokers = [node.name for node in self.nodes]
@@ -82,11 +82,11 @@ class _Stage:
     def _broker(self, address: str, name: str) -> Machine:
         if Address(address) in self.world.hosts:  # a later life
             self._redial(address)
-        return Connections(Broker(Address(address), self.options.config), Address(address))
+        return Connections(Broker(Address(address), self.options.config), Address(address), LinkDown)
 
     def _client(self, address: str, broker: str, where: Filter, name: str) -> Machine:
         inside = OverlayClient(Address(address), Address(broker), self.world.topic_name, where)
-        return Connections(inside, Address(address))
+        return Connections(inside, Address(address), LinkDown)
 
     def _is_running(self) -> bool:
         workload = self.scenario.workload
@@ -127,7 +127,7 @@ class _Stage:
             down = Carried(connection, Address(source), LinkDown(Address(source)))
             self.world.network.carry(self.world.host(source), Address(to), down)
 
-    def _lose_all(self, host: Host) -> None:
+    def _lose_all(self, host: SimulatedHost) -> None:
         for lower, upper in list(self.connections):
             if host.address in (lower, upper):
                 self._lose(lower, upper)
@@ -148,7 +148,8 @@ class _Stage:
             self._redial(lower)  # the loss has not been noticed yet
             return
         upper = self.dice.choice(others)
-        if Address(upper) in machine._current or Address(lower) in self.world.host(upper).machine._current:  # type: ignore[attr-defined]
+        there: Any = self.world.host(upper).machine
+        if machine.connection(Address(upper)) is not None or there.connection(Address(lower)) is not None:
             self._redial(lower)
             return
         self._dial(lower, upper)

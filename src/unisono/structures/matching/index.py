@@ -33,7 +33,7 @@ class MatchingIndex(Generic[Key]):
         self._free: list[int] = []
         self._serials: list[int] = []  # per row: the how-manieth filter it belongs to
         self._next_serial = 0
-        self._reused = False  # a row may have a younger filter than rows behind it
+        self._reused = False  # a row may have a younger filter than rows after it
         self._several = 0  # filters of more than one box: the same key may turn up twice
         self._name: EngineName = "loop"
         self._engine: Any = LoopEngine()

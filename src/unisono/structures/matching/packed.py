@@ -273,7 +273,7 @@ def _closed(start: tuple[Number, int], end: tuple[Number, int]) -> tuple[tuple[f
     return (low, high), exact
 
 
-class Store:
+class AtomStore:
     """The atoms of all rows in one array, in the order of arrival, with holes where rows were removed."""
 
     def __init__(self) -> None:

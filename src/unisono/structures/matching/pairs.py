@@ -29,7 +29,7 @@ from unisono.structures.matching.kernels import (
     TAKE_OUT,
     Kernels,
 )
-from unisono.structures.matching.packed import INSIDE, Floats, Store
+from unisono.structures.matching.packed import INSIDE, AtomStore, Floats
 
 _NUMBER_BUCKETS = 16
 _SAMPLE = 256  # events remembered for the estimates
@@ -49,7 +49,7 @@ class PairEngine:
         """`boxes` holds the box of every row, kept by the owner: it decides what arrays cannot."""
         self._kernels = kernels
         self._boxes = boxes
-        self.store = Store()
+        self.store = AtomStore()
         self._choice = np.full((64, 2), -1, np.int32)
         self._sample = np.full((_SAMPLE, 1), np.nan)
         self._seen = 0

@@ -15,7 +15,7 @@ from unisono.model.predicate import MISSING, Box, Values
 
 if TYPE_CHECKING:
     from unisono.structures.matching.kernels import Kernels
-    from unisono.structures.matching.packed import Store
+    from unisono.structures.matching.packed import AtomStore
 
 _BUCKETS = 64
 _BOUNDS_SAMPLED = 20_000
@@ -41,11 +41,11 @@ class RoaringEngine:
 
     def __init__(self, boxes: Sequence[Box | None], kernels: "Kernels | None") -> None:
         self._boxes = boxes
-        self._store: Store | None = None
+        self._store: AtomStore | None = None
         if kernels is not None:
             from unisono.structures.matching import packed
 
-            self._store, self._kernels = packed.Store(), kernels
+            self._store, self._kernels = packed.AtomStore(), kernels
         self._rows: Any = BitMap()
         self._attributes: dict[str, _Attribute] = {}
 
@@ -134,7 +134,7 @@ class RoaringEngine:
         box = self._boxes[row]
         return box is not None and box.matches(event)
 
-    def _verified(self, store: "Store", candidates: Any, event: Mapping[str, object]) -> list[int]:
+    def _verified(self, store: "AtomStore", candidates: Any, event: Mapping[str, object]) -> list[int]:
         import numpy as np
 
         low, high, exact = store.encode(event)

@@ -1,0 +1,42 @@
+"""One question to every node of a deployment, side by side."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from unisono.cli.context import Destination
+from unisono.errors import MisuseError, TransportError
+from unisono.model.deployment import Deployment
+from unisono.model.ids import Address
+from unisono.runtime.client.finding import find_deployment
+from unisono.runtime.links.questions import ask_node
+from unisono.runtime.links.security import client_context, token_of
+
+T = TypeVar("T")
+
+
+def check_homes(deployment: Deployment, what: str) -> None:
+    """Raises MisuseError where nobody sequences: then there is nothing to ask for."""
+    if not any("sequencer" in node.roles for node in deployment.nodes):
+        raise MisuseError(
+            f"deployment {deployment.name} has no {what}: nodes of kind {deployment.kind} do not sequence topics. "
+            "How its nodes are: unisono status WHERE"
+        )
+
+
+async def ask_all(
+    at: Destination, timeout_s: float, question: Callable[[Address], Any], answer: type[T]
+) -> tuple[Deployment, dict[str, T | TransportError]]:
+    """The deployment, and per node its answer, or why there is none."""
+    deployment, base = await find_deployment(at.where, at.token or "", timeout_s, at.authority)
+    secret = at.token if at.token is not None else token_of(deployment.security, base)
+    tls = client_context(deployment.security, base)
+
+    async def ask(where: str) -> T | TransportError:
+        try:
+            return await ask_node(where, secret, question, answer, timeout_s, tls)
+        except TransportError as error:
+            return error
+
+    answers = await asyncio.gather(*(ask(node.reached_at) for node in deployment.nodes))
+    return deployment, {node.name: found for node, found in zip(deployment.nodes, answers, strict=True)}

@@ -1,0 +1,64 @@
+"""`unisono outbox`: rows that are committed in a table of PostgreSQL become events."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from unisono.cli.context import Destination, reach
+from unisono.cli.options import Json, Token, Where
+from unisono.runtime.driver.loop import run, stop_signal
+
+if TYPE_CHECKING:
+    from unisono.outbox.relay import OutboxStatus
+
+SAID_EVERY_S = 1.0
+
+
+def outbox(
+    where: Where,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The database: postgres://user@host/name.")],
+    table: Annotated[str, typer.Option(help="The table whose rows become events.")],
+    topic: Annotated[str | None, typer.Option(help="Where they go, if no column topic says so.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Whose events these are, for ever; of database and table, if not given.")
+    ] = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Relay rows to topics until interrupted: each once, in the order of the commits. Killed, it goes on where it was.
+
+    Example: unisono outbox unisono://127.0.0.1:7474 postgres://app@127.0.0.1/shop --table outbox
+    """
+    run(_relay(reach(where, token, None), url, table, topic, name, as_json))
+
+
+async def _relay(at: Destination, url: str, table: str, topic: str | None, name: str | None, as_json: bool) -> None:
+    from unisono.outbox.relay import Outbox  # help is there without the extra `postgres`
+    from unisono.postgres.address import place_of
+
+    stop = asyncio.ensure_future(stop_signal().wait())
+    async with Outbox(at.where, url, table, topic=topic, name=name, token=at.token) as relay:
+        print(f"rows of {table} at {place_of(url)} become events", file=sys.stderr, flush=True)
+        relaying = asyncio.ensure_future(relay.run())
+        told: OutboxStatus | None = None
+        while not stop.done() and not relaying.done():
+            status = relay.status()
+            if status != told:
+                told = status
+                sys.stdout.write(_line(status, as_json) + "\n")
+                sys.stdout.flush()
+            await asyncio.wait([stop, relaying], timeout=SAID_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+        if relaying.done():
+            relaying.result()
+        relaying.cancel()
+        await asyncio.wait([relaying])
+
+
+def _line(status: "OutboxStatus", as_json: bool) -> str:
+    if as_json:
+        return msgspec.json.encode(status).decode()
+    waits = f", waits: {status.waits_for}" if status.waits_for is not None else ""
+    return f"{status.published} rows up to {status.upto}; the server keeps {status.kept_bytes} bytes{waits}"

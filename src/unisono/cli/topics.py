@@ -1,0 +1,99 @@
+"""`unisono topics`: every topic, where it lives, what it is ordered against, and how much happens on it."""
+
+import asyncio
+import sys
+from functools import partial
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.table import Table
+
+from unisono.cli.asking import ask_all, check_homes
+from unisono.cli.context import Destination, reach
+from unisono.cli.options import Authority, Json, Timeout, Token, Where
+from unisono.cli.screen import screen
+from unisono.errors import TransportError
+from unisono.runtime.driver.loop import run
+from unisono.runtime.links.control import Survey, Surveyed
+
+
+class TopicLine(Struct, frozen=True):
+    """One topic, as the command shows it."""
+
+    topic: str
+    home: str
+    number: int
+    per_s: float
+    subscribers: int
+    climbing: int
+    group: tuple[str, ...]
+
+
+def topics(
+    where: Where,
+    pattern: Annotated[str, typer.Argument(help="Which: a name, trades.*, or > for all.")] = ">",
+    seconds: Annotated[float, typer.Option(help="Rates are those of so long.")] = 1.0,
+    token: Token = None,
+    authority: Authority = None,
+    timeout: Timeout = 2.0,
+    as_json: Json = False,
+) -> None:
+    """List topics: home, rate, subscribers, and the topics each is ordered against.
+
+    Exit 0 if all nodes answer, 1 if some do not.
+
+    Example: unisono topics deployment.toml 'trades.*'
+    """
+    lines, more, silent = run(_measure(reach(where, token, authority), pattern, seconds, timeout))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({"topics": lines, "more": more, "silent": silent}).decode() + "\n")
+    else:
+        table = Table(box=None, pad_edge=False)
+        for column in ("topic", "home", "last number", "per s", "subscribers", "climbing"):
+            table.add_column(column, justify="left" if column in ("topic", "home") else "right")
+        table.add_column("ordered against", overflow="fold")
+        for line in lines:
+            group = ", ".join(line.group) or "nothing"
+            counts = (str(line.number), f"{line.per_s:.1f}", str(line.subscribers), str(line.climbing))
+            table.add_row(line.topic, line.home, *counts, group)
+        screen().print(table)
+        if more:
+            screen(stderr=True).print(f"and {more} more: ask with a narrower pattern")
+    for name in silent:
+        screen(stderr=True).print(f"node {name} does not answer")
+    if silent:
+        raise typer.Exit(1)
+
+
+async def _measure(
+    at: Destination, pattern: str, seconds: float, timeout: float
+) -> tuple[list[TopicLine], int, dict[str, str]]:
+    """Two looks: the difference of their numbers is the rate."""
+
+    async def look() -> dict[str, Surveyed | TransportError]:
+        deployment, answers = await ask_all(at, timeout, partial(Survey, pattern=pattern), Surveyed)
+        check_homes(deployment, "homes of topics")
+        return answers
+
+    before = await look()
+    await asyncio.sleep(seconds)
+    lines, more, silent = [], 0, {}
+    after = await look()
+    answered = [answer for answer in after.values() if not isinstance(answer, TransportError)]
+    names = {seen.id: seen.name for answer in answered for seen in answer.topics}
+    for name, now in after.items():
+        if isinstance(now, TransportError):
+            silent[name] = str(now)
+            continue
+        then = before[name]
+        known = {} if isinstance(then, TransportError) else {seen.name: seen.number for seen in then.topics}
+        took_s = seconds if isinstance(then, TransportError) else max(1e-3, (now.at_us - then.at_us) / 1e6)
+        more += now.more
+        for seen in now.topics:
+            rate = (seen.number - known.get(seen.name, seen.number)) / took_s
+            counts = (seen.number, round(rate, 3), seen.subscribers, seen.climbing)
+            group = sorted(names.get(each, f"#{each}") for each in seen.group)
+            lines.append(TopicLine(seen.name, name, *counts, tuple(group)))
+    return sorted(lines, key=lambda line: line.topic), more, silent

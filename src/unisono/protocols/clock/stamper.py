@@ -1,0 +1,645 @@
+"""A stamper: gives the events of its region keys, keeps its topics, tells its clock, and hears the others'.
+
+A durable machine, inside `Sessions` towards the other stampers (`UNNUMBERED` passes beside: a lost beat is noticed).
+Keys depend on logged inputs and their moments alone (`stamps`); a request is logged before its key leaves. A stamper
+that has started promises and stamps nothing until it has heard the other clocks, or has waited for them.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from unisono.machine import PERSIST, Broadcast, Deliver, Effect, Fired, Refuse, Restarted, Send, SetTimer
+from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
+from unisono.protocols.clock.answers import base_of, fetched, lanes_open
+from unisono.protocols.clock.beats import Beats
+from unisono.protocols.clock.config import ClockConfig
+from unisono.protocols.clock.keeper import Keeper
+from unisono.protocols.clock.messages import (
+    AskBase,
+    AskBeat,
+    AskLanes,
+    Beat,
+    ClockBound,
+    CloseLane,
+    Create,
+    FetchEntries,
+    Granted,
+    LaneEnded,
+    LaneName,
+    LaneStamps,
+    Leased,
+    Listen,
+    NotKept,
+    OpenLane,
+    RenewLease,
+    SetLean,
+    StampDenied,
+    Stamped,
+    StampTaken,
+)
+from unisono.protocols.clock.requests import last_of, part_before, runs_after
+from unisono.protocols.clock.stamps import Lane
+from unisono.protocols.clock.state import StampedPublisher, StamperLook, StamperState
+from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
+from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn, Reborn
+
+UNNUMBERED = (Beat, AskBeat)
+AGAIN_US = 1_000
+"""With real-time order what may not be stamped yet is looked at again after this."""
+STAMPS_MAX = 1 << 20
+"""In a row, where no lease ends them."""
+NUMBERS = 22
+"""An incarnation is a time in seconds; so many bits of places of lanes in each, and none is ever given twice."""
+
+
+def repeats(message: Any) -> str | None:
+    """A keeper that is away need not be asked twice to renew a lease."""
+    return "renew" if isinstance(message, RenewLease) else None
+
+
+class StamperMachine:
+    """Number `me` of the stampers at `addresses`; `keeper_of` knows which of them keeps a topic. It keeps the topics
+    `kept` from the start, and those that `HostTopic` tells it of."""
+
+    def __init__(
+        self,
+        me: int,
+        addresses: tuple[Address, ...],
+        keeper_of: Callable[[Topic], int | None],
+        kept: tuple[Topic, ...] = (),
+        config: ClockConfig = ClockConfig(),
+    ) -> None:
+        self._me, self._addresses, self._keeper_of, self._config = me, addresses, keeper_of, config
+        self._topics = kept
+        self._numbers = {address: number for number, address in enumerate(addresses)}
+        self._beats = Beats(me, addresses, config)
+        self._beaten_at = Micros(0)
+        self._set(StamperState())
+
+    def _set(self, state: StamperState) -> None:
+        self._state, self._clock, self._lanes = state, state.clock, state.lanes
+        for topic in self._topics:
+            self._lanes.setdefault(topic, Lane())
+        self._keeper = Keeper(self._me, self._addresses, self._lanes, self._clock, state.keeper, self._config)
+
+    def snapshot(self) -> Any:
+        return msgspec.to_builtins(self._state)
+
+    def restore(self, snapshot: Any) -> None:
+        self._set(msgspec.convert(snapshot, StamperState, strict=False))
+
+    def clients(self) -> list[Address]:
+        """Everybody who is remembered here."""
+        return [Address(client) for client in {**self._state.publishers, **self._state.waiting}]
+
+    def seen(self, topic: Topic) -> tuple[int, int] | None:
+        """Of a topic that is kept here: how many entries its own lane has, and how many publishers wait."""
+        if not self._keeps(topic):
+            return None
+        waiting = sum(any(each == topic for each, _ in create.runs) for create in self._state.waiting.values())
+        return self._lanes[topic].last, waiting
+
+    def reading(self, now: Micros) -> int:
+        """What its clock shows."""
+        return self._clock.reading(now)
+
+    def lanes(self) -> list[tuple[Topic, bool, int, int]]:
+        """Topic, whether it is kept here, epoch and last entry of every open lane."""
+        return [
+            (Topic(topic), self._keeper_of(Topic(topic)) == self._me, lane.epoch, lane.last)
+            for topic, lane in self._lanes.items()
+        ]
+
+    def leans(self) -> dict[Topic, int]:
+        return {Topic(topic): lean for topic, lean in self._state.leans.items()}
+
+    def listening(self) -> list[tuple[Topic, ...]]:
+        """What each of those listens for who hear of clocks from here."""
+        return self._beats.listening()
+
+    def look(self, now: Micros, lanes_max: int = 1_000) -> StamperLook:
+        """For whoever watches."""
+        promise = self._clock.promise(now)
+        lanes = [
+            (
+                Topic(topic),
+                self._keeper_of(Topic(topic)) or 0,
+                lane.epoch,
+                lane.last,
+                lane.watermark(promise),
+                lane.lean,
+            )
+            for topic, lane in islice(self._lanes.items(), lanes_max)
+        ]
+        heard = {stamper: view.clock for stamper, view in self._beats.views.items() if stamper != self._me}
+        clock = self._clock
+        return StamperLook(
+            clock.term,
+            self._state.is_warm,
+            clock.reading(now),
+            clock.read(now),
+            self._state.error(now),
+            len(self._state.waiting),
+            heard,
+            lanes,
+        )
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        match message:
+            case Create():
+                return self._create(message, now)
+            case Beat():
+                return self._on_beat(message, now)
+            case Listen():
+                return self._beats.listen(message, now)
+            case FetchEntries():
+                return fetched(self._state, self._me, message)
+            case AskLanes():
+                if not self._keeps(message.topic):
+                    return [Refuse(f"topic {message.topic} is not kept here")]
+                return lanes_open(self._state, self._keeper, message, now)
+            case AskBase():
+                return base_of(self._state, message, now)
+            case AskBeat(source=source):
+                return self._tell_all(source, now)
+            case Fired(key=key):
+                return self._fire(key, now)
+            case OpenLane() | Granted() | NotKept() | CloseLane() | LaneEnded() | RenewLease() | Leased():
+                return self._on_peer(message, now)
+            case SetLean(topic=topic, lean=lean):
+                return self._set_lean(topic, lean, now)
+            case Restarted():
+                return self._restart(now)
+            case ClockBound(error=error):
+                return self._bound_clock(error, now)
+            case HostTopic(topic=topic):
+                return self._host(topic, now)
+            case Forget(client=client) | Lapse(client=client):
+                self._state.publishers.pop(client, None)
+                self._state.waiting.pop(client, None)
+                self._beats.forget(client)
+                return [PERSIST]
+            case Reborn(incarnation=incarnation):
+                return self._begin_again(incarnation, now)
+            case PeerReborn(peer=peer):
+                return self._lose(self._numbers[peer], now)
+            case LinkFull() | LinkFree():
+                return []
+            case _:
+                return [Refuse(f"{type(message).__name__} is nothing a stamper understands")]
+
+    # Life.
+
+    def _restart(self, now: Micros) -> list[Effect]:
+        """A new term: what the last one promised lies below the ceiling, and the clock begins there."""
+        self._clock.restart()
+        self._state.bound = -1
+        self._beats = Beats(self._me, self._addresses, self._config)
+        self._state.is_warm = len(self._addresses) == 1
+        if self._state.is_warm:
+            self._warmed(now)
+        self._state.sure_at = now + self._config.warm_up_us
+        warm = [SetTimer("sure", Micros(self._state.sure_at)), SetTimer("warm", self._in(now, self._config.alone_us))]
+        return [PERSIST, *self._beat(now), *warm, *self._rounds(now)]
+
+    def _rounds(self, now: Micros) -> list[Effect]:
+        return [
+            SetTimer("ceiling", self._in(now, self._config.ceiling_us // 2)),
+            SetTimer("renew", self._in(now, self._config.lease_us // 4)),
+        ]
+
+    def _fire(self, key: str, now: Micros) -> list[Effect]:
+        match key:
+            case "beat":
+                return self._beat(now)
+            case "ceiling":
+                return [*self._raise_ceiling(now), SetTimer("ceiling", self._in(now, self._config.ceiling_us // 2))]
+            case "renew":
+                return [*self._look_after(now), SetTimer("renew", self._in(now, self._config.lease_us // 4))]
+            case "sure":
+                return self._warm(now) if self._is_sure(now) else []
+            case "warm":
+                return self._warm(now)
+            case "clock":
+                return [PERSIST, *self._drain(now)]
+            case _:
+                return [Refuse(f"no timer of a stamper is called {key!r}")]
+
+    def _is_sure(self, now: Micros) -> bool:
+        """Whether we may begin: the moments of a log are as wrong as the clock was when it was written."""
+        stampers = len(self._addresses)
+        is_time = now >= self._state.sure_at or len(self._clock.others) == stampers - 1
+        return is_time and self._clock.is_sure(now, self._config.skew_max_us, stampers)
+
+    def _warm(self, now: Micros) -> list[Effect]:
+        if self._state.is_warm:
+            return []
+        self._state.is_warm = True
+        self._clock.correct(now, self._config.skew_max_us, has_promised=False)
+        if self._state.is_reborn:
+            self._rise(now)
+        self._warmed(now)
+        effects: list[Effect] = [PERSIST]
+        lost, self._state.lost = self._state.lost, []
+        for peer in lost:
+            effects += self._close_lost(peer, now)
+        parked, self._state.parked = self._state.parked, []
+        for message in parked:
+            effects += self._on_peer(message, now)
+        return effects + self._drain(now) + self._beat_soon(now)
+
+    def _warmed(self, now: Micros) -> None:
+        self._clock.raise_ceiling(now, self._config.ceiling_us)
+        for topic, lane in self._lanes.items():
+            self._beats.change(lane.claim(Topic(topic)))
+
+    def _raise_ceiling(self, now: Micros) -> list[Effect]:
+        if not self._state.is_warm:
+            return []
+        self._clock.raise_ceiling(now, self._config.ceiling_us)
+        return [PERSIST]
+
+    def _in(self, now: int, span: int) -> Micros:
+        return Micros(now + span)
+
+    # Beats.
+
+    def _beat(self, now: Micros) -> list[Effect]:
+        self._beaten_at = now
+        effects = self._beats.tell(
+            self._clock.term, self._clock.reading(now), self._promise(now), self._state.error(now)
+        )
+        return [*effects, self._next_beat(now)]
+
+    def _promise(self, now: Micros) -> int:
+        return self._clock.promise(now) if self._state.is_warm else 0
+
+    def _next_beat(self, now: Micros) -> Effect:
+        """Again and again while somebody may wait: lanes lean differently, and each beat may end a wait for one."""
+        waits = self._state.is_warm and self._beats.owed() is not None
+        pause = self._config.beat_us if waits else self._config.idle_beat_us
+        return SetTimer("beat", max(now, self._in(self._beaten_at, pause)))
+
+    def _beat_soon(self, now: Micros) -> list[Effect]:
+        """At the end of the turn, for all that it has changed."""
+        return [SetTimer("beat", now)]
+
+    def _is_other(self, address: Address) -> bool:
+        return self._numbers.get(address, self._me) != self._me
+
+    def _tell_all(self, to: Address, now: Micros) -> list[Effect]:
+        if not self._is_other(to):
+            return [Refuse(f"there is no other stamper {to}")]
+        return self._beats.tell_all(
+            to, self._clock.term, self._clock.reading(now), self._promise(now), self._state.error(now)
+        )
+
+    def _on_beat(self, beat: Beat, now: Micros) -> list[Effect]:
+        if not self._is_other(beat.source):
+            return [Refuse(f"there is no other stamper {beat.source}")]
+        effects = self._beats.hear(beat, now)
+        if self._beats.owed() is not None:
+            effects.append(self._next_beat(now))
+        stamper, is_warm = self._numbers[beat.source], self._state.is_warm
+        if is_warm and not beat.clock:
+            return effects  # it has only started, and goes by our clock, not we by its
+        if self._clock.differs(stamper, beat.reading, now, self._config.skew_max_us // 8):
+            self._clock.others[stamper] = (beat.reading, now)
+            effects = [PERSIST, *effects]
+            if is_warm:
+                self._clock.correct(now, self._config.skew_max_us, has_promised=True)
+            elif self._is_sure(now):
+                effects += self._warm(now)
+        return effects
+
+    # Publishing.
+
+    def _create(self, message: Create, now: Micros) -> list[Effect]:
+        if message.stamper != self._addresses[self._me]:
+            return [Refuse(f"these requests belong to {message.stamper}")]
+        publisher = self._state.publishers.get(message.client) or StampedPublisher()
+        if publisher.denied > message.settled:
+            told: list[Effect] = [Send(message.client, StampDenied(publisher.denied, publisher.reason))]
+            rest = part_before(message, publisher.denied)
+            return [*told, *self._take_up(rest, publisher, now)] if rest is not None else told
+        return self._take_up(message, publisher, now)
+
+    def _take_up(self, message: Create, publisher: StampedPublisher, now: Micros) -> list[Effect]:
+        """What can be stamped at once is; the rest waits."""
+        upto = last_of(message)
+        if upto <= publisher.last:
+            return [Send(message.client, StampTaken(publisher.last, publisher.stamp))]
+        following = max(publisher.last, message.settled) + 1
+        if message.first > following or upto < following:
+            return []  # overtaken by, or older than, what comes again
+        runs = runs_after(message, following - 1)
+        unknown = next(((request, topic) for request, topic, _ in runs if self._kept_at(topic) is None), None)
+        if unknown is not None:
+            if self._state.first and not publisher.last:
+                return []  # it may have had a key before we forgot all topics
+            denied = self._refuse(message.client, unknown[0], f"nobody keeps topic {unknown[1]}")
+            rest = part_before(message, unknown[0])
+            return (
+                [*denied, *self._take_up(rest, self._state.publishers[message.client], now)]
+                if rest is not None
+                else denied
+            )
+        ahead = self._clock.read(now) + self._config.skew_max_us + max(0, *self._state.leans.values(), 0)
+        if message.after > ahead:
+            return self._refuse(message.client, following, "the publisher has heard of a stamp that is far ahead")
+        waits = self._state.waiting.get(message.client)
+        if waits is not None and last_of(waits) >= upto:
+            return []
+        if waits is None and len(self._state.waiting) >= self._config.waiting_max:
+            return self._refuse(message.client, following, f"{self._config.waiting_max} publishers wait already")
+        self._state.waiting[message.client] = message
+        return [PERSIST, *self._drain_one(message.client, now)]
+
+    def _refuse(self, client: str, request: int, reason: str) -> list[Effect]:
+        """For good. Whatever waits of this publisher is asked for again, up to this request."""
+        self._state.waiting.pop(client, None)
+        publisher = self._state.publishers.setdefault(client, StampedPublisher())
+        publisher.denied, publisher.reason = request, reason
+        return [PERSIST, Send(Address(client), StampDenied(request, reason))]
+
+    def _drain(self, now: Micros) -> list[Effect]:
+        return [effect for client in list(self._state.waiting) for effect in self._drain_one(client, now)]
+
+    def _drain_one(self, client: str, now: Micros) -> list[Effect]:
+        """Stamps what can be stamped, in the order of the publisher's requests."""
+        if not self._state.is_warm:
+            return []
+        message = self._state.waiting[client]
+        publisher = self._state.publishers.setdefault(client, StampedPublisher())
+        effects: list[Effect] = []
+        made: dict[Topic, tuple[int, list[Stamped]]] = {}
+        waits = False
+        if message.settled > publisher.last:
+            publisher.floor = max(publisher.floor, message.after)
+        for request, topic, count in runs_after(message, max(publisher.last, message.settled)):
+            if not waits:
+                stamped = self._stamp(client, publisher, request, topic, count, message.after, made, now)
+                waits = stamped < count
+            if waits and topic not in self._lanes:  # their lanes are opened side by side
+                effects += self._want(topic, now)
+        if not waits:
+            del self._state.waiting[client]
+        elif self._config.tolerance_us and (error := self._state.error(now)) >= 0:
+            effects.append(SetTimer("clock", self._in(now, max(AGAIN_US, error - self._config.tolerance_us // 2))))
+        for topic, (place, entries) in made.items():
+            lane = self._lanes[topic]
+            stamps = LaneStamps(LaneName(topic, self._me, lane.epoch), place, tuple(entries))
+            effects.append(Broadcast(topic, stamps, control=True))
+            self._beats.change(lane.claim(topic))
+        if made:
+            effects += [Send(Address(client), StampTaken(publisher.last, publisher.stamp)), *self._beat_soon(now)]
+        return effects
+
+    def _stamp(
+        self,
+        client: str,
+        publisher: StampedPublisher,
+        request: int,
+        topic: Topic,
+        count: int,
+        after: int,
+        made: dict[Topic, tuple[int, list[Stamped]]],
+        now: Micros,
+    ) -> int:
+        """Gives keys to as many of these as may have one now, and tells how many."""
+        lane = self._lanes.get(topic)
+        if lane is None:
+            return 0
+        above = max(after, publisher.stamp) if self._config.causal else publisher.floor
+        stamp = lane.next_stamp(self._clock.read(now), above)
+        count = min(count, self._may_stamp(topic, stamp), self._within_tolerance(stamp, now))
+        if not count:
+            return 0
+        entry = Stamped(stamp, Address(client), request, count)
+        place = lane.append(entry, now, self._config.kept_max)
+        made.setdefault(topic, (place, []))[1].append(entry)
+        publisher.last, publisher.stamp = request + count - 1, max(publisher.stamp, stamp + count - 1)
+        self._clock.stamped(stamp, lane.lean, now, count)
+        return count
+
+    def _kept_at(self, topic: Topic) -> int | None:
+        """The topic's keeper; None: there is no such topic, as far as can be told here."""
+        keeper = self._keeper_of(topic)
+        return None if keeper == self._me and topic not in self._lanes else keeper
+
+    def _keeps(self, topic: Topic) -> bool:
+        return self._kept_at(topic) == self._me
+
+    def _may_stamp(self, topic: Topic, stamp: int) -> int:
+        """How many stamps from this one on."""
+        keeper = self._keeper_of(topic)
+        return STAMPS_MAX if keeper == self._me else max(0, self._state.leases.get(keeper or 0, 0) - stamp + 1)
+
+    def _want(self, topic: Topic, now: Micros) -> list[Effect]:
+        keeper = self._keeper_of(topic)
+        if topic in self._state.opening or keeper is None:
+            return []
+        self._state.opening[topic] = None
+        return [Send(self._addresses[keeper], OpenLane(self._me, topic, self._lead(now)))]
+
+    def _lead(self, now: Micros) -> int:
+        return max(0, self._clock.read(now) + max(0, *self._state.leans.values(), 0))
+
+    # Other stampers.
+
+    def _on_peer(
+        self, message: OpenLane | Granted | NotKept | CloseLane | LaneEnded | RenewLease | Leased, now: Micros
+    ) -> list[Effect]:
+        match message:
+            case OpenLane(topic=topic, stamper=stamper) if not self._keeps(topic):
+                return [Send(self._addresses[stamper], NotKept(topic))]
+            case CloseLane(topic=topic) if not self._keeps(topic):
+                return [Refuse(f"topic {topic} is not kept here")]
+            case NotKept(topic=topic):
+                return self._deny(topic)
+            case OpenLane() | CloseLane() if not self._state.is_warm:
+                self._state.parked.append(message)  # whatever we append to our lanes has a stamp of our clock
+                return []
+            case RenewLease() if not self._state.is_warm:
+                return []  # it is repeated
+            case OpenLane(topic=topic):
+                return self._kept(topic, self._keeper.open(message, now), now)
+            case CloseLane(topic=topic):
+                return self._kept(topic, self._keeper.close(message, now), now)
+            case RenewLease():
+                return self._keeper.renew(message, now)
+            case Leased(keeper=keeper, lease=lease):
+                self._state.leases[keeper] = max(lease, self._state.leases.get(keeper, 0))
+                return self._drain(now)
+            case Granted(topic=topic, epoch=epoch, after=after, lease=lease):
+                return self._granted(topic, epoch, after, lease, now)
+            case LaneEnded(topic=topic, epoch=epoch):
+                return self._ended(topic, epoch, now)
+
+    def _kept(self, topic: Topic, effects: list[Effect], now: Micros) -> list[Effect]:
+        """What the keeper has appended to its lane."""
+        if effects:
+            self._beats.change(self._lanes[topic].claim(topic))
+            effects += self._beat_soon(now)
+        return effects
+
+    def _granted(self, topic: Topic, epoch: int, after: int, lease: int, now: Micros) -> list[Effect]:
+        """Every grant is taken, also one that is not wanted any more: a lane that nobody lists stalls everybody."""
+        keeper = self._keeper_of(topic)
+        if keeper is None or keeper == self._me:
+            return [Refuse(f"topic {topic} is not kept elsewhere")]
+        self._state.opening.pop(topic, None)
+        self._state.leases[keeper] = max(lease, self._state.leases.get(keeper, 0))
+        lane = self._lanes[topic] = Lane(epoch, floor=after, lean=self._state.leans.get(topic, 0), used_at=now)
+        self._beats.change(lane.claim(topic))
+        return [*self._drain(now), *self._beat_soon(now)]
+
+    def _ended(self, topic: Topic, epoch: int, now: Micros) -> list[Effect]:
+        lane = self._lanes.get(topic)
+        if lane is not None and lane.epoch == epoch:
+            self._retire(topic)
+        return self._drain(now)
+
+    def _retire(self, topic: Topic) -> None:
+        self._beats.drop(topic)
+        self._state.retire(topic)
+
+    def _look_after(self, now: Micros) -> list[Effect]:
+        """Renews leases, ends lanes that are idle, closes lanes of those who do not renew theirs."""
+        if not self._state.is_warm:
+            return []
+        effects: list[Effect] = []
+        keepers: dict[int, None] = {}
+        for topic, lane in list(self._lanes.items()):
+            keeper = self._keeper_of(Topic(topic))
+            if keeper is None or keeper == self._me:
+                continue
+            if now > lane.used_at + self._config.idle_lane_us:
+                self._retire(Topic(topic))
+                ended = CloseLane(self._me, Topic(topic), lane.epoch, lane.last, max(lane.stamp, lane.floor))
+                effects.append(Send(self._addresses[keeper], ended))
+            else:
+                keepers[keeper] = None
+        effects += [Send(self._addresses[keeper], RenewLease(self._me, self._lead(now))) for keeper in keepers]
+        if self._keeper.is_needed:
+            closed = self._keeper.look_after(now)
+            self._list_changed(closed)
+            effects += [*closed, *self._beat_soon(now)] if closed else []
+        return [PERSIST, *effects] if effects else []
+
+    def _list_changed(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Broadcast):
+                self._beats.change(self._lanes[effect.topic].claim(effect.topic))
+
+    # Real-time order.
+
+    def _bound_clock(self, error: int, now: Micros) -> list[Effect]:
+        was = self._state.error(now)
+        self._state.bound, self._state.bound_at = error, now
+        if not self._config.tolerance_us:
+            return []
+        half = self._config.tolerance_us // 2
+        is_news = (0 <= was <= half) != (0 <= self._state.error(now) <= half)
+        return [PERSIST, *self._drain(now), *(self._beat_soon(now) if is_news else [])]
+
+    def _within_tolerance(self, stamp: int, now: Micros) -> int:
+        """How many stamps from this one on are not further from the clock of all than half of the tolerance."""
+        if not self._config.tolerance_us:
+            return STAMPS_MAX
+        error = self._state.error_of(stamp, now)
+        return 0 if error < 0 else max(0, self._config.tolerance_us // 2 - error + 1)
+
+    def _set_lean(self, topic: Topic, lean: int, now: Micros) -> list[Effect]:
+        if self._config.tolerance_us:
+            return [Refuse("with real-time order no lane leans")]
+        self._state.leans[topic] = lean
+        lane = self._lanes.get(topic)
+        if lane is not None:
+            lane.set_lean(lean, self._clock.promise(now))
+            self._beats.change(lane.claim(topic))
+        return [PERSIST, *self._beat_soon(now)]
+
+    # Topics that are born, and memories that are lost.
+
+    def _host(self, topic: Topic, now: Micros) -> list[Effect]:
+        if self._keeper_of(topic) != self._me:
+            return [Refuse(f"topic {topic} is not kept here")]
+        if topic not in self._lanes:
+            lane = self._lanes[topic] = Lane(last=self._state.first, used_at=now)
+            if self._state.first:
+                lane.begin_again(self._state.risen)
+        if self._state.is_warm:
+            self._beats.change(self._lanes[topic].claim(topic))
+        return [PERSIST, Deliver(Announced(topic)), *self._beat_soon(now)]
+
+    def _deny(self, topic: Topic) -> list[Effect]:
+        """Somebody was told of a topic that is not there."""
+        self._state.opening.pop(topic, None)
+        effects: list[Effect] = []
+        for client, message in list(self._state.waiting.items()):
+            publisher = self._state.publishers.get(client) or StampedPublisher()
+            first = next(runs_after(message, max(publisher.last, message.settled)), None)
+            if first is not None and first[1] == topic:
+                effects += self._refuse(client, first[0], f"nobody keeps topic {topic}")
+        return effects
+
+    def _begin_again(self, incarnation: int, now: Micros) -> list[Effect]:
+        """We have forgotten some of what we said: nothing that we say from now on may be taken for it.
+
+        Places of our lanes go on where none has been given, so whoever holds some of them sees a hole, asks, and joins
+        anew. The other stampers drop what we have granted, and ask for it again.
+        """
+        state = self._state
+        state.first = incarnation << NUMBERS
+        self._clock.term = max(self._clock.term, incarnation) + 1
+        for topic, lane in list(self._lanes.items()):
+            if self._keeps(Topic(topic)):
+                lane.last, lane.kept = max(lane.last, state.first), []
+            else:
+                self._retire(Topic(topic))
+        for lanes in state.keeper.open.values():
+            lanes.clear()
+        state.keeper.closing.clear()
+        state.opening.clear()
+        state.waiting.clear()
+        state.publishers.clear()
+        state.lost.clear()
+        self._beats = Beats(self._me, self._addresses, self._config)
+        state.is_reborn = True
+        if state.is_warm:
+            self._rise(now)
+            self._warmed(now)
+        return [PERSIST, *self._beat_soon(now)]
+
+    def _rise(self, now: Micros) -> None:
+        """Above whatever we promised and have forgotten, by a clock that can be trusted."""
+        self._state.is_reborn = False
+        self._clock.floor = self._clock.read(now) + self._config.ceiling_us
+        self._state.risen = self._clock.floor - 1
+        for topic, lane in self._lanes.items():
+            if self._keeps(Topic(topic)):
+                lane.begin_again(self._state.risen)
+
+    def _lose(self, peer: int, now: Micros) -> list[Effect]:
+        """It has forgotten what was agreed on with us: its topics have no lanes of ours, ours none of its."""
+        state = self._state
+        for topic in list(self._lanes):
+            if self._keeper_of(Topic(topic)) == peer:
+                self._retire(Topic(topic))
+        state.leases.pop(peer, None)
+        for topic in [topic for topic in state.opening if self._keeper_of(Topic(topic)) == peer]:
+            del state.opening[topic]
+        if not state.is_warm:
+            state.lost.append(peer)
+            return [PERSIST]
+        return [PERSIST, *self._close_lost(peer, now), *self._drain(now), *self._beat_soon(now)]
+
+    def _close_lost(self, peer: int, now: Micros) -> list[Effect]:
+        closed = self._keeper.lose(peer, now)
+        self._list_changed(closed)
+        return closed

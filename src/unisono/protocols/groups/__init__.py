@@ -1,0 +1,1 @@
+"""Consumer groups: members share keys, or take turns; one coordinator says who holds what."""

@@ -1,0 +1,219 @@
+"""What an operation may do, so that it does the same on every replica of the same state.
+
+SQLite is asked while it compiles (its authorizer), so triggers and views are seen through. Its date functions are
+replaced by ones that refuse the current time and the local time zone. Defaults of columns are not compiled when a row
+is inserted: they are evaluated once, when the table is made. What no compiler tells is read from the text: a LIMIT
+without ORDER BY, and the words that would end the transaction around the operation.
+
+A statement that is taken from a cache is not compiled again, and nobody is asked: whoever has an authorizer has no
+cache (`cached_statements=0`).
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from unisono.errors import MisuseError
+
+FORBIDDEN_FUNCTIONS = frozenset(
+    (
+        *("random", "randomblob", "last_insert_rowid", "changes", "total_changes", "load_extension"),
+        *("current_timestamp", "current_date", "current_time"),
+        *("sqlite_version", "sqlite_source_id", "sqlite_compileoption_get", "sqlite_compileoption_used"),
+        *("sqlite_log", "sqlite_offset", "fts3_tokenizer"),  # side effects, places in the file and in memory
+    )
+)
+LIBRARY_FUNCTIONS = frozenset(
+    (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "exp", "ln", "log", "log10"),
+        *("log2", "pow", "power", "sin", "sinh", "tan", "tanh"),
+    )
+)
+"""Of the machine's library of mathematics: versions of it differ in the last digit."""
+DATE_FUNCTIONS = ("date", "time", "datetime", "julianday", "strftime", "unixepoch", "timediff")
+FORBIDDEN_MOMENTS = frozenset(("now", "localtime", "utc"))
+MOMENTS_ALONE = frozenset(("subsec", "subsecond"))
+"""In place of a time these mean now; after one they are about digits."""
+SHARED_MODULES = frozenset(("json_each", "json_tree", "generate_series"))
+"""Virtual tables that are functions of their arguments. Others tell of this file, this connection or this build."""
+READABLE_PRAGMAS = frozenset(
+    ("table_info", "table_xinfo", "index_info", "index_xinfo", "index_list", "foreign_key_list")
+)
+OWN_TABLES = "_unisono_"
+
+_FORBIDDEN_ACTIONS = {
+    sqlite3.SQLITE_TRANSACTION: "BEGIN, COMMIT and ROLLBACK: an operation is one transaction as it is",
+    sqlite3.SQLITE_SAVEPOINT: "SAVEPOINT: an operation is one transaction as it is",
+    sqlite3.SQLITE_ATTACH: "ATTACH and VACUUM: only the replica's own file is replicated",
+    sqlite3.SQLITE_DETACH: "DETACH: only the replica's own file is replicated",
+    sqlite3.SQLITE_ANALYZE: "ANALYZE: statistics choose plans, and are not replicated",
+    sqlite3.SQLITE_CREATE_VTABLE: "virtual tables: nobody knows what their modules do",
+    sqlite3.SQLITE_DROP_VTABLE: "virtual tables: nobody knows what their modules do",
+    sqlite3.SQLITE_CREATE_TEMP_TABLE: "temporary tables: they are not replicated",
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER: "temporary triggers: they are not replicated",
+    sqlite3.SQLITE_CREATE_TEMP_VIEW: "temporary views: they are not replicated",
+    sqlite3.SQLITE_CREATE_TEMP_INDEX: "temporary indexes: they are not replicated",
+}
+_WRITES = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
+_READS = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
+
+_TOKENS = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
+      | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])
+      | (?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)
+      | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def words_of(sql: str) -> Iterator[str]:
+    """Words in lower case, and brackets and commas; neither comments nor anything quoted."""
+    for token in _TOKENS.finditer(sql):
+        if token.lastgroup == "word":
+            yield token.group().lower()
+        elif token.lastgroup == "other" and token.group() in "(),;":
+            yield token.group()
+
+
+def check_text(sql: str) -> None:
+    """Raises MisuseError for what depends on a plan, or would end the transaction of the operations around it."""
+    sorted_at = [False]
+    for word in words_of(sql):
+        match word:
+            case "explain":
+                raise MisuseError("EXPLAIN tells how this replica would do it: ask in a query")
+            case "(":
+                sorted_at.append(False)
+            case ")" if len(sorted_at) > 1:
+                sorted_at.pop()
+            case "select" | "update" | "delete" | "values":
+                sorted_at[-1] = False
+            case "order":
+                sorted_at[-1] = True
+            case "limit" if not sorted_at[-1]:
+                raise MisuseError(
+                    "LIMIT without ORDER BY: which rows it means may differ between replicas; add ORDER BY"
+                )
+            case "rollback":
+                raise MisuseError("ROLLBACK would take back what others have done: use ABORT or FAIL instead")
+            case "deferred":
+                raise MisuseError("DEFERRED constraints would fail after the operation has ended: use IMMEDIATE")
+            case _:
+                pass
+
+
+class Authorizer:
+    """What SQLite asks while it compiles. `reason` says why it last refused."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.reason: str | None = None
+        self.changes_schema = False
+        self._asks: Literal["replica", "operation", "query"] = "replica"
+        self._drops = False  # dropping a table is reading where it stands
+        modules = {str(name).lower() for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
+        self._modules = modules - SHARED_MODULES
+        connection.set_authorizer(self._allows)
+        for name in DATE_FUNCTIONS:
+            connection.create_function(name, -1, self._date_function(name), deterministic=True)
+
+    @contextmanager
+    def operation(self, sql: str) -> Iterator[None]:
+        """A statement in it is an operation's."""
+        self.reason, self.changes_schema, self._asks = None, False, "operation"
+        self._drops = next(words_of(sql), "") == "drop"
+        try:
+            yield
+        finally:
+            self._asks = "replica"
+
+    @contextmanager
+    def query(self) -> Iterator[None]:
+        """Statements in it are a query's, of whoever uses the replica."""
+        self._asks = "query"
+        try:
+            yield
+        finally:
+            self._asks = "replica"
+
+    def _allows(self, action: int, first: str | None, second: str | None, base: str | None, source: str | None) -> int:
+        match self._asks:
+            case "replica":
+                return sqlite3.SQLITE_OK
+            case "query":
+                return only_reads(action, first, second, base, source)
+            case "operation":
+                reason = self._why_not(action, (first or "").lower(), (second or "").lower(), base)
+        if reason is None:
+            self.changes_schema |= action not in _READS and action not in _WRITES
+            return sqlite3.SQLITE_OK
+        self.reason = reason
+        return sqlite3.SQLITE_DENY
+
+    def _why_not(self, action: int, first: str, second: str, base: str | None) -> str | None:
+        if action in _FORBIDDEN_ACTIONS:
+            return _FORBIDDEN_ACTIONS[action]
+        if action == sqlite3.SQLITE_PRAGMA:
+            return f"PRAGMA {first} is about the replica, not about its data"
+        if base == "temp" and action not in _READS and first != "sqlite_temp_master":
+            return "temporary tables: they are not replicated"
+        if action == sqlite3.SQLITE_FUNCTION:
+            return _why_not_call(second)
+        if action == sqlite3.SQLITE_READ:
+            return self._why_not_read(first, second)
+        if action in _WRITES and first.startswith(OWN_TABLES):
+            return f"tables that begin with {OWN_TABLES} are the replica's own"
+        return None
+
+    def _why_not_read(self, table: str, column: str) -> str | None:
+        if table.startswith(OWN_TABLES):
+            return f"tables that begin with {OWN_TABLES} are the replica's own"
+        if table in self._modules or table.startswith("pragma_"):
+            return f"{table} tells of this file, or of this build of SQLite: ask in a query"
+        if column == "rootpage" and not self._drops:
+            return "where a table stands in the file differs between replicas"
+        return None
+
+    def _date_function(self, name: str) -> Callable[..., str | float | None]:
+        calculator = sqlite3.connect(":memory:", check_same_thread=False)
+
+        def function(*arguments: str | bytes | float | None) -> str | float | None:
+            texts = [_as_sqlite_reads(argument) for argument in arguments]
+            times = texts[name == "strftime" :][: 1 + (name == "timediff")]
+            if not times or not FORBIDDEN_MOMENTS.isdisjoint(texts) or not MOMENTS_ALONE.isdisjoint(times):
+                self.reason = (
+                    f"{name}() of now, or of a local time zone, differs between replicas: bind the time instead"
+                )
+                raise ValueError(self.reason)
+            marks = ", ".join("?" * len(arguments))
+            value: str | float | None = calculator.execute(f"SELECT {name}({marks})", arguments).fetchone()[0]
+            return value
+
+        return function
+
+
+def _as_sqlite_reads(argument: str | bytes | float | None) -> str | None:
+    """A blob is a text, and a text ends at its first zero byte."""
+    if isinstance(argument, bytes):
+        argument = argument.decode("utf-8", "replace")
+    return argument.partition("\0")[0].strip().lower() if isinstance(argument, str) else None
+
+
+def _why_not_call(function: str) -> str | None:
+    if function in FORBIDDEN_FUNCTIONS:
+        return f"{function}() differs between replicas: compute the value first and bind it"
+    if function in LIBRARY_FUNCTIONS:
+        return f"{function}() may differ in its last digit between machines: compute the value first and bind it"
+    return None
+
+
+def only_reads(action: int, first: str | None, second: str | None, base: str | None, source: str | None) -> int:
+    """An authorizer for queries: they change neither data nor what the connection is like."""
+    if action == sqlite3.SQLITE_FUNCTION:
+        fits = (second or "").lower() != "load_extension"
+    elif action == sqlite3.SQLITE_PRAGMA:
+        fits = (first or "").lower() in READABLE_PRAGMAS
+    else:
+        fits = action in _READS
+    return sqlite3.SQLITE_OK if fits else sqlite3.SQLITE_DENY

@@ -1,0 +1,1 @@
+"""A replica's database in PostgreSQL."""

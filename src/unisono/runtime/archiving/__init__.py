@@ -1,0 +1,1 @@
+"""The archive role: hears everything, keeps it, hands it out; consumer groups live beside it."""

@@ -1,0 +1,1 @@
+"""Brokers that carry events: the contract, then one package per broker."""

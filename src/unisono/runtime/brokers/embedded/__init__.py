@@ -1,0 +1,1 @@
+"""A broker of our own inside a node, for deployments without one."""

@@ -1,0 +1,1 @@
+"""A broker inside the process, for tests and small programs."""

@@ -1,0 +1,1 @@
+"""Coded multicast over UDP datagrams."""

@@ -1,0 +1,1 @@
+"""The client side: connecting and sessions; publishing; subscription. It never imports the node side."""

@@ -1,0 +1,117 @@
+"""From an address to a deployment.
+
+unisono://host:port[,host:port]   any node: it tells where the others are
+unisono+srv://domain              the same, the nodes being those that DNS names for `_unisono._tcp.domain`
+nats://host:port                  nodes answer over the NATS server that carries their events
+path/to/deployment.toml           the deployment itself
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import parse_qs, urlsplit
+
+from msgspec import structs
+
+from unisono.errors import MisuseError, TransportError
+from unisono.model.deployment import Deployment, load_deployment, without_credentials
+from unisono.model.settings import BrokerSpec, Security
+from unisono.runtime.brokers.nats.discovery import discover
+from unisono.runtime.links import control
+from unisono.runtime.links.dialing import endpoint
+from unisono.runtime.links.questions import ask_node
+from unisono.runtime.links.security import SYSTEM, client_context
+
+logger = logging.getLogger(__name__)
+
+TOLD_IF_S = 3.0
+"""Who would wait longer than this in vain is told at once what he waits for."""
+CREDENTIALS = "UNISONO_CREDENTIALS"
+"""The variable that names a file with credentials for NATS."""
+
+
+async def find_deployment(
+    where: str | Path | Deployment,
+    token: str,
+    timeout: float,
+    authority: str | Path | None = None,
+    own: Mapping[str, str | Path | None] = MappingProxyType({}),
+) -> tuple[Deployment, Path]:
+    """The deployment behind an address or a file, and the directory its paths are relative to.
+
+    Who is given an authority speaks TLS with whoever it says: what a deployment trusts is a file on another machine.
+    `own` are files to log in to NATS with, by their names in `[broker]`.
+    """
+    files = {name: str(Path(path).absolute()) for name, path in own.items() if path is not None}
+    if "credentials" not in files and (named := os.environ.get(CREDENTIALS)):
+        files["credentials"] = str(Path(named).absolute())
+    if authority is not None and authority != SYSTEM:
+        files["authority"] = str(Path(authority).absolute())
+    if isinstance(where, Deployment):
+        found, base = where, Path()
+    elif isinstance(where, str) and "://" in where:
+        found, base = (
+            await _find(where, token, timeout, authority, structs.replace(BrokerSpec("nats"), **files)),
+            Path(),
+        )
+    else:
+        found, base = load_deployment(Path(where)), Path(where).parent
+    by_nats = isinstance(where, str) and where.startswith("nats://")
+    if authority is not None and not (by_nats and found.security.certificate is None):  # then it is the server's alone
+        trusted = SYSTEM if authority == SYSTEM else str(Path(authority).absolute())
+        found = structs.replace(found, security=structs.replace(found.security, authority=trusted))
+    if files and found.broker.kind in ("nats", "jetstream"):
+        found = structs.replace(found, broker=structs.replace(found.broker, **files))
+    return found, base
+
+
+async def _find(where: str, token: str, timeout: float, authority: str | Path | None, broker: BrokerSpec) -> Deployment:
+    parts = urlsplit(where)
+    match parts.scheme:
+        case "nats":
+            return await discover(where, timeout, broker)
+        case "unisono":
+            seeds = parts.netloc.split(",")
+            if not all(":" in seed for seed in seeds):
+                raise MisuseError(
+                    f"{where}: an address has a host and a port, like unisono://{seeds[0] or 'host'}:7474"
+                )
+        case "unisono+srv":
+            from unisono.runtime.links.srv import NameServer, resolve_srv
+
+            server = parse_qs(parts.query).get("dns", [None])[0]
+            asked = NameServer(*endpoint(server)) if server is not None else None
+            seeds = await resolve_srv(parts.netloc, asked, timeout)
+        case _:
+            raise MisuseError(
+                f"{without_credentials(where)!r}: connect to unisono://, nats://, unisono+srv:// or memory://, "
+                f"or to a deployment file; {parts.scheme}:// is none of them"
+            )
+    tls = client_context(Security(authority=str(authority)), Path()) if authority is not None else None
+    return await _ask_for_deployment(seeds, token, timeout, tls)
+
+
+async def _ask_for_deployment(
+    seeds: list[str], token: str, timeout: float, tls: ssl.SSLContext | None = None
+) -> Deployment:
+    """Asks the seeds in turn until one tells the deployment."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout
+    problem = "no node given"
+    while True:
+        for seed in seeds:
+            try:
+                return (
+                    await ask_node(seed, token, control.AskDeployment, control.RunningDeployment, tls=tls)
+                ).deployment
+            except TransportError as error:
+                if str(error) != problem and until - loop.time() > TOLD_IF_S:
+                    logger.warning("%s; asking again for %.0f s", error, until - loop.time())
+                problem = str(error)
+        if loop.time() >= until:
+            raise TransportError(f"no node answers: {problem}. Start one with: unisono node FILE NAME")
+        await asyncio.sleep(0.1)

@@ -1,0 +1,1 @@
+"""Publishing: what is under way per topic, its outcomes, publishers with a name."""

@@ -1,0 +1,1 @@
+"""A subscription from the machine's items to the reader's notifications."""

@@ -1,0 +1,106 @@
+"""Positions: opaque resume tokens, made only when somebody looks.
+
+A position says for every topic of a subscription which number was delivered last. The notifications of one turn share
+one copy of the numbers before the turn, and events in a row on one topic are one step: none of them costs a vector.
+"""
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unisono.errors import MisuseError
+from unisono.runtime.links.frames import UNREADABLE
+
+POSITION_VERSION = 1
+
+
+class DeliveredTurn:
+    """What was delivered in one turn, after the numbers `before` it."""
+
+    __slots__ = ("before", "steps")
+
+    def __init__(self, before: dict[str, int]) -> None:
+        self.before = before
+        self.steps: list[tuple[str, int]] = []
+
+    def position(self, count: int, *within: tuple[str, int]) -> str:
+        """The position after the first `count` steps; `within` says how far into the last one of a topic."""
+        return encode_position({**self.before, **dict([*self.steps[:count], *within])})
+
+
+class SubscriptionProgress:
+    """How far a subscription is: per topic in force the last number delivered, and the turn under way."""
+
+    __slots__ = ("numbers", "turn")
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        """Before the turn."""
+        self.turn = DeliveredTurn({})
+
+    def begin(self, numbers: dict[str, int]) -> None:
+        """The subscription stands after these numbers."""
+        self.numbers = numbers
+        self.turn = DeliveredTurn(dict(numbers))
+
+    def join(self, name: str, base: int) -> None:
+        """A topic is in force after a number; what was delivered before in the same turn stays delivered."""
+        self.numbers.update(self.turn.steps)
+        self.numbers[name] = base
+        self.turn = DeliveredTurn(dict(self.numbers))
+
+    def skip_to(self, numbers: dict[str, int]) -> None:
+        """Numbers up to these are done with, whether they were events or not."""
+        self.numbers.update(self.turn.steps)
+        self.numbers.update(numbers)
+        self.turn = DeliveredTurn(dict(self.numbers))
+
+    def reached(self) -> dict[str, int]:
+        """The last number delivered per topic, the turn included."""
+        return {**self.turn.before, **dict(self.turn.steps)}
+
+
+def encode_position(numbers: dict[str, int]) -> str:
+    packed = msgspec.msgpack.encode((POSITION_VERSION, numbers))
+    return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def decode_position(text: str) -> dict[str, int]:
+    """The last number delivered per topic; raises MisuseError."""
+    try:
+        packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        version, numbers = msgspec.msgpack.decode(packed, type=tuple[int, dict[str, int]])
+    except (ValueError, *UNREADABLE):
+        raise MisuseError(
+            f'{text!r:.60} is not a position: write "latest", "earliest", or the position of a notification'
+        ) from None
+    if version != POSITION_VERSION:
+        raise MisuseError(f"position version {version} is unknown, this is version {POSITION_VERSION}")
+    return numbers
+
+
+def numbers_of(start: Any) -> dict[str, int]:
+    """The numbers after which a subscription starts: of a position, or none for "latest" and "earliest"."""
+    return {} if start in ("latest", "earliest") else decode_position(start)
+
+
+def read_position(directory: Path, name: str) -> str | None:
+    """What was kept under this name, if anything was."""
+    try:
+        return (directory / f"{name}.position").read_text()
+    except FileNotFoundError:
+        return None
+
+
+def write_position(directory: Path, name: str, position: str) -> None:
+    """Keeps a position; it is on disk when this returns."""
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f"{name}.position.tmp"
+    with temporary.open("w") as file:
+        file.write(position)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(directory / f"{name}.position")

@@ -1,0 +1,1 @@
+"""Connections between processes: frames, introductions, control messages, security, finding nodes."""

@@ -1,0 +1,1 @@
+"""Members of a causal deployment on UDP: a socket each, and where the others are."""

@@ -1,0 +1,1 @@
+"""Tools for development: a delaying proxy, an emulated deployment, a nats-server of one's own."""

@@ -1,0 +1,122 @@
+"""How long a node remembers who is away: exactly as long as subscribers believe (decision 16).
+
+A client whose connection ends has a lease from then on; if it comes back before that is over, nothing has happened.
+Then everything that it has registered lapses, and its address is dead: whoever comes under it is turned away, and has
+to begin anew. So have those that a restart has found in the log, or that came with a topic, and that never come
+themselves. A party with a name of its own may come back whenever it likes.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from unisono.machine import CancelTimer, Deliver, Effect, Fired, SetTimer
+from unisono.model.ids import Address
+from unisono.model.time import Micros
+from unisono.structures.hosting import Forget, Lapse
+
+FORGOTTEN_MAX = 100_000
+"""Addresses that are kept as dead."""
+LEASE = "lease "
+
+
+class Here(Struct, frozen=True, tag="Here"):
+    """From the driver: a connection of this client stands."""
+
+    client: Address
+
+
+class Away(Struct, frozen=True, tag="Away"):
+    """From the driver: its connection has ended."""
+
+    client: Address
+
+
+class ClientGone(Struct, frozen=True, tag="Gone"):
+    """From the driver: its connection has ended, and nothing of it is kept."""
+
+    client: Address
+
+
+class Registered(Struct, frozen=True, tag="Registered"):
+    """From the driver: under this address of a client something is registered, or will be."""
+
+    sid: Address
+
+
+class Remembered(Struct, frozen=True, tag="Remembered"):
+    """From the driver: the machine remembers these, whether or not they are here."""
+
+    sids: tuple[Address, ...]
+
+
+class LeaseEnded(Struct, frozen=True, tag="LeaseEnded"):
+    """To the driver: this client is forgotten; what it has registered lapses next."""
+
+    client: Address
+
+
+class ClientLeases:
+    """Who is here, who is away and until when, and whose address is dead."""
+
+    def __init__(
+        self, lease_us: Micros, owner: Callable[[Address], Address], is_named: Callable[[Address], bool]
+    ) -> None:
+        """`owner`: the client of an address. `is_named`: whether it may always come back."""
+        self.sids: dict[Address, dict[Address, None]] = {}
+        """Per client the addresses that have spoken to the machine."""
+        self.here: dict[Address, None] = {}
+        self.away: dict[Address, None] = {}
+        """Those that are remembered until their lease ends."""
+        self._lease_us, self._owner, self._is_named = lease_us, owner, is_named
+        self._forgotten: dict[Address, None] = {}
+
+    def is_forgotten(self, client: Address) -> bool:
+        return client in self._forgotten
+
+    def handle(self, message: Any, now: Micros) -> list[Effect]:
+        match message:
+            case Registered(sid=sid):
+                self.sids.setdefault(self._owner(sid), {})[sid] = None
+                return []
+            case Forget(client=sid):
+                self.sids.get(self._owner(sid), {}).pop(sid, None)
+                return []
+            case Here(client=client):
+                self.here[client] = None
+                return [CancelTimer(LEASE + client)] if self.away.pop(client, 0) is None else []
+            case Away(client=client):
+                self.here.pop(client, None)
+                return self._begin(client, now)
+            case ClientGone(client=client):
+                self.here.pop(client, None)
+                return []
+            case Remembered(sids=sids):
+                return self._remember(sids, now)
+            case Fired(key=key):
+                return self._expire(Address(key.removeprefix(LEASE)))
+            case _:
+                return []
+
+    def _remember(self, sids: Iterable[Address], now: Micros) -> list[Effect]:
+        effects: list[Effect] = []
+        for sid in sids:
+            client = self._owner(sid)
+            self.sids.setdefault(client, {})[sid] = None
+            if client not in self.here and client not in self.away:
+                effects += self._begin(client, now)
+        return effects
+
+    def _begin(self, client: Address, now: Micros) -> list[Effect]:
+        if self._is_named(client):
+            return []
+        self.away[client] = None
+        return [SetTimer(LEASE + client, Micros(now + self._lease_us))]
+
+    def _expire(self, client: Address) -> list[Effect]:
+        self.away.pop(client, None)
+        self._forgotten[client] = None
+        if len(self._forgotten) > FORGOTTEN_MAX:
+            del self._forgotten[next(iter(self._forgotten))]
+        return [Deliver(LeaseEnded(client)), *(Deliver(Lapse(sid)) for sid in self.sids.pop(client, {}))]

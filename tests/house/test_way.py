@@ -1,0 +1,48 @@
+"""docs/way-of-an-event.md is the way an event goes."""
+
+import re
+from functools import cache
+
+import pytest
+
+from tests.house import way
+
+FILES_MAX = 57
+"""The way may get shorter; who makes it longer says here why: what is stored, and what a node lets in, are machines of
+their own files, the tree and the clock order share one door, and a publication may be a span of OpenTelemetry.
+What is held back has a bound that is looked at."""
+
+
+@cache
+def traced() -> dict[str, dict[str, list[str]]]:
+    return way.hops(way.trace())
+
+
+def test_the_page_names_the_files_that_an_event_passes() -> None:
+    """When this fails and the new way is meant: python -m tests.house.way"""
+    shown = {title: sorted(files) for title, files in way.listed().items()}
+    assert {title: sorted(files) for title, files in traced().items()} == shown
+
+
+def test_an_event_does_not_pass_more_and_more_files() -> None:
+    assert len({file for files in traced().values() for file in files}) <= FILES_MAX
+
+
+def test_every_hop_is_seen() -> None:
+    assert [title for title, files in traced().items() if not files] == []
+
+
+def test_the_functions_on_the_page_exist() -> None:
+    missing = [
+        f"{file}: {name}"
+        for files in way.listed().values()
+        for file, names in files.items()
+        for name in names
+        if not re.search(rf"def {name.rpartition('.')[2]}\b", (way.SOURCES / file).read_text(encoding="utf-8"))
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("number", range(1, len(way.HOPS) + 1))
+def test_hops_are_numbered_in_order(number: int) -> None:
+    assert f"## {number}. {way.HOPS[number - 1].title}\n" in way.PAGE.read_text(encoding="utf-8")

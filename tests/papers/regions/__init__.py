@@ -1,0 +1,1 @@
+"""Hierarchies of brokers and entourages (specs: entourage)."""

@@ -1,0 +1,1 @@
+"""A causal mesh as real nodes and sessions on sockets."""

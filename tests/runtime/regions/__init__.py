@@ -1,0 +1,1 @@
+"""Hierarchies of brokers as real nodes on sockets."""

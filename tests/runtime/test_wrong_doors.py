@@ -1,0 +1,80 @@
+"""Who knocks at the wrong door is told which is right: a NATS port, a broker's port, a door that wants a token."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import unisono
+from tests.runtime.test_cluster import free_ports
+from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.model.deployment import Deployment
+from unisono.model.settings import NodeSpec, Security
+from unisono.runtime.node.node import Node
+
+
+async def knock(where: str, token: str | None = None) -> None:
+    async with unisono.connect(where, token=token, timeout=5):
+        pass
+
+
+def deployment(port: int, security: Security = Security()) -> Deployment:
+    hub = NodeSpec("hub", listen=f"127.0.0.1:{port}", roles=("sequencer", "broker"))
+    return Deployment(1, "doors", nodes=(hub,), security=security)
+
+
+def test_a_node_address_at_a_nats_server() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"N","version":"2.10.0"}\r\n')
+
+    async def main() -> None:
+        async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+            where = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            with pytest.raises(PeerError, match=f"a NATS server speaks there. Write nats://{where}"):
+                await knock(f"unisono://{where}")
+
+    asyncio.run(main())
+
+
+def test_a_nats_address_at_a_node(tmp_path: Path) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        async with Node(deployment(port), "hub", tmp_path):
+            with pytest.raises(TransportError, match=f"write unisono://127.0.0.1:{port}"):
+                await knock(f"nats://127.0.0.1:{port}")
+
+    asyncio.run(main())
+
+
+def test_the_port_of_the_broker_is_not_that_of_the_node(tmp_path: Path) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        async with Node(deployment(port), "hub", tmp_path):
+            with pytest.raises(PeerError, match=r"is no unisono node: .* A node listens where its deployment says"):
+                await knock(f"unisono://127.0.0.1:{port + 1}")
+
+    asyncio.run(main())
+
+
+def test_a_door_that_wants_a_token_says_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        guarded = deployment(port, Security(token_variable="DOOR"))
+        async with Node(guarded, "hub", tmp_path):
+            for token, words in ((None, "showed none"), ("wrong", "wrong token for a client")):
+                with pytest.raises(PeerError, match=f"{words}.*--token, the variable UNISONO_TOKEN, or connect"):
+                    await knock(f"unisono://127.0.0.1:{port}", token)
+            await knock(f"unisono://127.0.0.1:{port}", "right")
+            monkeypatch.delenv("DOOR")
+            with pytest.raises(MisuseError, match="environment variable DOOR, and it is not set: set it, or"):
+                async with unisono.connect(guarded):
+                    pass
+
+    monkeypatch.setenv("DOOR", "right")
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["unisono://127.0.0.1", "unisono://", "unisono://a:1,b"])
+def test_an_address_without_a_port_is_told_so(where: str) -> None:
+    with pytest.raises(MisuseError, match=r"an address has a host and a port, like unisono://"):
+        asyncio.run(knock(where))
