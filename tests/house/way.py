@@ -3,10 +3,13 @@
 Everything happens in one process over loopback sockets; the log is written in its own thread, however quick the disk. A
 profile function notes every function of `unisono` that is entered between `publish` and the moment when subscriber and
 publisher have what they wait for. What the event loop (or the thread of a log) calls is a *step*; a step belongs to the
-first hop one of whose marks it calls. `python -m tests.house.way` writes the table of docs/way-of-an-event.md anew.
+first hop one of whose marks it calls. What a process has imported before changes the way (a program that has the SDK of
+OpenTelemetry gets spans), so a process of its own is traced. `python -m tests.house.way` writes the table of
+docs/way-of-an-event.md anew; with `--print` it prints the hops.
 """
 
 import asyncio
+import json
 import re
 import socket
 import sys
@@ -215,5 +218,10 @@ def listed() -> dict[str, dict[str, list[str]]]:
 
 
 if __name__ == "__main__":
-    made = page(hops(trace()))
-    PAGE.write_text(_TABLE.sub(lambda found: f"{found[1]}{made}{found[2]}", PAGE.read_text(encoding="utf-8")))
+    found = hops(trace())
+    if sys.argv[1:] == ["--print"]:
+        print(json.dumps(found))
+    else:
+        made = page(found)
+        text = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(_TABLE.sub(lambda parts: f"{parts[1]}{made}{parts[2]}", text), encoding="utf-8")
