@@ -25,7 +25,7 @@ from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Creates, Install, Turn, Wanted
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.protocols.sequencer.topic import as_runs
+from unisono.protocols.sequencer.topic_manager.topic import as_runs
 
 NOW = Micros(1)
 CHUNKS = 20  # timed apart; each has 20 batches or 1000 requests at least
@@ -131,7 +131,7 @@ def run() -> list[dict[str, Any]]:
 
 def has_kernel() -> bool:
     try:
-        from unisono.protocols.sequencer.changes import KERNEL
+        from unisono.protocols.sequencer.topic_manager.changes import KERNEL
     except ImportError:
         return False
     return KERNEL.wait() is not None

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 # Modules that are the door to an extra; everything else must import without any.
 DOORS = {
     "unisono.archive": "pyarrow",
-    "unisono.protocols.sequencer.bulk": "numpy",
-    "unisono.protocols.sequencer.changes": "numpy",
+    "unisono.protocols.sequencer.topic_manager.bulk": "numpy",
+    "unisono.protocols.sequencer.topic_manager.changes": "numpy",
     "unisono.audit.columns": "pyarrow",
     "unisono.audit.columnar": "numpy pyarrow scipy",
     "unisono.experiments.picture": "matplotlib",

@@ -86,7 +86,7 @@ def test_requests_in_line_are_left_as_they_are() -> None:
 
 def test_a_node_with_many_large_turns_uses_the_kernel() -> None:
     pytest.importorskip("numba")
-    from unisono.protocols.sequencer.changes import KERNEL
+    from unisono.protocols.sequencer.topic_manager.changes import KERNEL
 
     node = manager()
     turns, small, large = NodeArrangement(node), [creates("a", 0)] * 20, [creates("a", *range(10))]

@@ -14,7 +14,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.numbers import Number, Span, TopicNumber
 
 if TYPE_CHECKING:
-    from unisono.protocols.sequencer.topic import HostedTopic
+    from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 
 HOSTED_MAX = 20_000
 """Topics that one view names; what is beyond stays where it is."""

@@ -10,11 +10,11 @@ pytest.importorskip("numba")
 from unisono.machine import Effect, Send
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.changes import KERNEL, Changes, turn
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.messages import Creates, Fill, Install, Move, Part, Run, Turn, Update, Wanted
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.protocols.sequencer.topic_manager.changes import KERNEL, Changes, turn
 
 RULES = ("TURN",)
 

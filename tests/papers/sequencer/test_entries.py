@@ -7,9 +7,9 @@ import pytest
 from unisono.machine import Broadcast
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.entries import Decisions
 from unisono.protocols.sequencer.messages import Creates, Entries, Install, Part, Wanted
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.protocols.sequencer.topic_manager.entries import Decisions
 
 RULES = ("D2",)
 

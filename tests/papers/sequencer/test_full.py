@@ -11,8 +11,8 @@ from unisono.machine import Fired, Gap, Heard, Missed
 from unisono.model.event import Payload, Payloads
 from unisono.model.ids import Address
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.held import Held
 from unisono.protocols.sequencer.messages import Ask, Mark, Piece, Pieces, Told, Update
+from unisono.protocols.sequencer.ordering_client.held import Held
 
 RULES = ("LOSS", "BOUND")
 

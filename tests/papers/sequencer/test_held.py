@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from unisono.model.event import Event, EventRow
 from unisono.model.ids import Address
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.held import GONE_MIN, Held
+from unisono.protocols.sequencer.ordering_client.held import GONE_MIN, Held
 
 RULES = ("LOSS", "BOUND")
 

@@ -18,9 +18,9 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.groups import Lists
 from unisono.protocols.sequencer.messages import Ask, Creates, Fill, Install, Part, Taken, Turn, Wanted, Withdraw
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.protocols.sequencer.topic_manager.groups import Lists
 
 RULES = ("RUN", "BOUND", "V1")
 

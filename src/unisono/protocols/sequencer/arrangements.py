@@ -16,8 +16,8 @@ from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.inputs import HomeReborn
 from unisono.protocols.sequencer.messages import Creates, Piece, Pieces, Turn, Wanted
 from unisono.protocols.sequencer.node import TopicManager
-from unisono.protocols.sequencer.numbering import BULK_TOPICS_MIN
-from unisono.protocols.sequencer.topic import as_runs
+from unisono.protocols.sequencer.topic_manager.numbering import BULK_TOPICS_MIN
+from unisono.protocols.sequencer.topic_manager.topic import as_runs
 
 LARGE_TURNS = 200
 """So many large turns make a busy node; loading the compiler costs about as much as several thousand of them."""
@@ -82,7 +82,7 @@ class NodeArrangement:
         if self._large < LARGE_TURNS:
             return
         try:
-            from unisono.protocols.sequencer.changes import KERNEL
+            from unisono.protocols.sequencer.topic_manager.changes import KERNEL
         except ImportError:
             self._settled = True
             return

@@ -38,8 +38,8 @@ from unisono.protocols.sequencer.messages import (
     Updated,
     Withdrawn,
 )
-from unisono.protocols.sequencer.publisher import OrderingPublisher
-from unisono.protocols.sequencer.subscriber import OrderingSubscriber
+from unisono.protocols.sequencer.ordering_client.publisher import OrderingPublisher
+from unisono.protocols.sequencer.ordering_client.subscriber import OrderingSubscriber
 from unisono.structures.sessions import Reconnected
 
 ClientInput = (

@@ -13,7 +13,6 @@ from unisono.machine import PERSIST, Deliver, Effect, Fired, Refuse, Restarted, 
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.groups import Lists
 from unisono.protocols.sequencer.inputs import Inherited, Migrate, NodeInput, Registration
 from unisono.protocols.sequencer.messages import (
     SENDERS,
@@ -44,11 +43,12 @@ from unisono.protocols.sequencer.messages import (
     Withdraw,
     Yours,
 )
-from unisono.protocols.sequencer.numbering import Numbering
-from unisono.protocols.sequencer.registering import Registering
-from unisono.protocols.sequencer.settling import Held, Settling
-from unisono.protocols.sequencer.site import Site
-from unisono.protocols.sequencer.topic import HostedTopic
+from unisono.protocols.sequencer.topic_manager.groups import Lists
+from unisono.protocols.sequencer.topic_manager.numbering import Numbering
+from unisono.protocols.sequencer.topic_manager.registering import Registering
+from unisono.protocols.sequencer.topic_manager.settling import Held, Settling
+from unisono.protocols.sequencer.topic_manager.site import Site
+from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
 from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn, Reborn
 

@@ -14,13 +14,13 @@ from unisono.machine import Effect, Refuse, Send, SetTimer
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.entries import Decisions
 from unisono.protocols.sequencer.inputs import Registration
 from unisono.protocols.sequencer.messages import ClientMessage, PeerMessage, Renew, Routed, Topics
-from unisono.protocols.sequencer.topic import HostedTopic
+from unisono.protocols.sequencer.topic_manager.entries import Decisions
+from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 
 if TYPE_CHECKING:
-    from unisono.protocols.sequencer.bulk import BulkDecisions
+    from unisono.protocols.sequencer.topic_manager.bulk import BulkDecisions
 
 
 class Site:

@@ -9,11 +9,11 @@ from unisono.machine import Deliver, Effect, Heard, Send, Stalled
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.delivery import Delivery
-from unisono.protocols.sequencer.feed import Feed, singles
-from unisono.protocols.sequencer.joining import Joining
 from unisono.protocols.sequencer.messages import Ask, Told, Topics
-from unisono.protocols.sequencer.timers import AskPatience, Timers
+from unisono.protocols.sequencer.ordering_client.delivery import Delivery
+from unisono.protocols.sequencer.ordering_client.feed import Feed, singles
+from unisono.protocols.sequencer.ordering_client.joining import Joining
+from unisono.protocols.sequencer.ordering_client.timers import AskPatience, Timers
 
 
 class OrderingSubscriber:

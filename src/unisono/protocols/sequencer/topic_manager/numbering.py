@@ -35,11 +35,11 @@ from unisono.protocols.sequencer.messages import (
     Withdraw,
     Withdrawn,
 )
-from unisono.protocols.sequencer.site import Site
-from unisono.protocols.sequencer.topic import Accepted, HostedTopic, as_runs, total
+from unisono.protocols.sequencer.topic_manager.site import Site
+from unisono.protocols.sequencer.topic_manager.topic import Accepted, HostedTopic, as_runs, total
 
 if TYPE_CHECKING:
-    from unisono.protocols.sequencer.bulk import BulkDecisions
+    from unisono.protocols.sequencer.topic_manager.bulk import BulkDecisions
 
 BULK_TOPICS_MIN = 8
 """From so many topics in a turn on the kernel is worth the way into it."""
@@ -188,8 +188,8 @@ class Numbering:
 
     def use_compiled_kernel(self) -> bool:
         """Large turns are stamped by the kernel from now on; False: it is not ready. Full stamps would gain nothing."""
-        from unisono.protocols.sequencer.bulk import BulkDecisions
-        from unisono.protocols.sequencer.changes import KERNEL, Changes
+        from unisono.protocols.sequencer.topic_manager.bulk import BulkDecisions
+        from unisono.protocols.sequencer.topic_manager.changes import KERNEL, Changes
 
         kernel = KERNEL.ready()
         if self._bulk is None and kernel is not None and not self._site.is_full:

@@ -21,7 +21,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Completed, Creates, Moved, Taken, Topics, Wanted, Withdraw, Withdrawn
-from unisono.protocols.sequencer.timers import Patience, Timers
+from unisono.protocols.sequencer.ordering_client.timers import Patience, Timers
 
 
 class _Open(Struct, gc=False):

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from unisono.model.ids import Address, Topic
-from unisono.protocols.sequencer.groups import Lists, SequencingGroup
 from unisono.protocols.sequencer.messages import Collect, Entries, Install, Moved, Run, Topics, Update, Wanted
+from unisono.protocols.sequencer.topic_manager.groups import Lists, SequencingGroup
 
 Accepted = tuple[Address, int, int, bool]
 """Publisher, first request, how many, whether he wants to hear of their completion."""

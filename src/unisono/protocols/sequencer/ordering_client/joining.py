@@ -14,8 +14,6 @@ from msgspec.structs import replace
 from unisono.machine import Deliver, Effect, Gap, Join, Joined, Leave, Refuse, Send, Stalled
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.delivery import Delivery
-from unisono.protocols.sequencer.feed import Feed
 from unisono.protocols.sequencer.messages import (
     Collect,
     Collected,
@@ -29,7 +27,9 @@ from unisono.protocols.sequencer.messages import (
     Update,
     Updated,
 )
-from unisono.protocols.sequencer.timers import Patience
+from unisono.protocols.sequencer.ordering_client.delivery import Delivery
+from unisono.protocols.sequencer.ordering_client.feed import Feed
+from unisono.protocols.sequencer.ordering_client.timers import Patience
 
 
 class Joining:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from unisono.model.ids import Topic
-from unisono.protocols.sequencer.changes import Changes
 from unisono.protocols.sequencer.messages import Entries, Numbers, Topics
+from unisono.protocols.sequencer.topic_manager.changes import Changes
 
 UNKNOWN = -1
 """What stands for a value never given; numbers are not negative."""

@@ -24,8 +24,8 @@ from unisono.protocols.sequencer.messages import (
     Update,
     Updated,
 )
-from unisono.protocols.sequencer.site import Site
-from unisono.protocols.sequencer.topic import HostedTopic
+from unisono.protocols.sequencer.topic_manager.site import Site
+from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 
 
 class Registering:

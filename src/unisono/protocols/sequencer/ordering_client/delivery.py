@@ -15,9 +15,9 @@ from unisono.model.event import Event, Payload, Payloads
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.feed import Feed, KnownRun
 from unisono.protocols.sequencer.messages import Entries, Mark, Piece, Pieces, Run, Stamps, Void
-from unisono.protocols.sequencer.timers import Timers
+from unisono.protocols.sequencer.ordering_client.feed import Feed, KnownRun
+from unisono.protocols.sequencer.ordering_client.timers import Timers
 from unisono.structures.holdback import HoldBack
 
 BOUND_REACHED = "its payload did not come before as many others waited as may"

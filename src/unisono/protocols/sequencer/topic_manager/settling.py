@@ -29,9 +29,9 @@ from unisono.protocols.sequencer.messages import (
     Relocate,
     Yours,
 )
-from unisono.protocols.sequencer.numbering import Numbering
-from unisono.protocols.sequencer.site import Site
-from unisono.protocols.sequencer.topic import HostedTopic
+from unisono.protocols.sequencer.topic_manager.numbering import Numbering
+from unisono.protocols.sequencer.topic_manager.site import Site
+from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 from unisono.structures.hosting import Announced, AtHome
 
 REST_US = Micros(1 * SECOND)

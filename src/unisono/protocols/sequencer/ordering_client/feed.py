@@ -7,8 +7,8 @@ from msgspec import Struct
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.sequencer.held import Held
 from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
+from unisono.protocols.sequencer.ordering_client.held import Held
 
 
 class KnownRun(Struct, gc=False):

@@ -1,0 +1,1 @@
+"""The parts of an `OrderingClient` (`protocols/sequencer/client.py`): publishing, joining, holding back, delivering."""
