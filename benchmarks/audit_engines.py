@@ -6,17 +6,17 @@ the same file, in a process of its own: all judges and metrics, reading and star
 its processes together. 30 M deliveries are three tiles of 10 M with events of their own; that the seams fit is what the
 judges say, and `tests/audit/test_traces.py`. Python is measured to 10 M, `sparse` and `three` without Python, the other
 shapes at 4 M. What `auto` should choose is measured on small logs, as Parquet, as Arrow, and as lines of JSON, packed
-or not. As a script: `audit_engines.py SCALE ENGINE …`; with `-s SIZE` only these millions, with `-t SHAPE` only these
-traces.
+or not. All of it takes an hour: `unisono bench audit_engines --only "wide 4 M *"` measures what fits (case and engine),
+and does so again for each pattern.
 
-`exponent` says how CPU seconds grow from the smallest to the largest size of a trace: 1 is linear. `of_best` is what an
-engine takes for a trace, divided by what the best of ours does.
+`exponent` says how CPU seconds grow from the smallest to the largest size of a trace, of the newest rows: 1 is linear.
+`of_best` is what an engine takes for a trace, divided by what the best of ours does, of those measured together.
 
 `duckdb` and `polars`, where they are installed, answer one question alone, the plain way: whether any two subscribers
 have two common events in opposite order, by a join of all deliveries of an event, and neighbours in pairs of streams.
+They go to 10 M: polars takes a gigabyte a million.
 """
 
-import argparse
 import gzip
 import json
 import math
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ SMALL_MAX = 0.5
 GROWING = ("wide", "sparse", "three")
 ENGINES = ("python", "arrow", "auto", "spark")
 PYTHON_MAX = 10
+PEERS_MAX = 10
+RESULTS = Path(__file__).parent / "results" / "audit_engines.jsonl"
 COMMAND = "from unisono.cli.main import main; main()"
 
 
@@ -65,42 +68,51 @@ print(both.sort("position").select(falls.sum()).collect().item())
 }
 
 
-def run(
-    scale: float = 1.0,
-    engines: tuple[str, ...] = ENGINES,
-    sizes: tuple[float, ...] = SIZES,
-    shapes: tuple[str, ...] = tuple(SHAPES),
-) -> list[dict[str, Any]]:
-    """One row per trace and engine; `scale` shrinks the traces."""
-    peers = tuple(name for name in PEERS if find_spec(name) is not None) if engines == ENGINES else ()
-    engines = (*engines, *peers)
-    cases = [(shape, size) for shape in GROWING for size in sizes if shape in shapes]
-    cases += [(shape, 4) for shape in shapes if shape not in GROWING and 4 in sizes]
+def run(only: tuple[str, ...] = ("*",)) -> list[dict[str, Any]]:
+    """One row per trace and engine, of those that fit one of the patterns."""
+    engines = (*ENGINES, *(name for name in PEERS if find_spec(name) is not None))
+    traces = [(shape, size) for shape in GROWING for size in SIZES]
+    traces += [(shape, 4) for shape in SHAPES if shape not in GROWING]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for shape, size in cases:
+        for shape, size in traces:
+            asked = {
+                form: chosen
+                for form in ("", *(FORMS if size <= SMALL_MAX else ()))
+                if (
+                    chosen := [
+                        e for e in engines if is_asked(e, shape, size) and fits(case(shape, size, form), e, only)
+                    ]
+                )
+            }
+            if not asked:
+                continue
             path = Path(folder) / f"{shape}-{size}.parquet"
             tiles = 3 if size > 10 else 1
-            write(str(path), SHAPES[shape], int(size * MILLION * scale / tiles), tiles=tiles)
-            found = [
-                {"case": f"{shape} {size:g} M", "engine": engine, **measure(path, engine)}
-                for engine in engines
-                if is_asked(engine, shape, size)
-            ]
-            rows += compared(found)
-            for form, make in FORMS.items() if size <= SMALL_MAX else ():
-                other = make(path)
-                asked = [engine for engine in engines if is_asked(engine, shape, size)]
-                found = [{"case": f"{shape} {size:g} M, {form}", "engine": e, **measure(other, e)} for e in asked]
+            write(str(path), SHAPES[shape], int(size * MILLION / tiles), tiles=tiles)
+            for form, chosen in asked.items():
+                log = FORMS[form](path) if form else path
+                found = [{"case": case(shape, size, form), "engine": e, **measure(log, e)} for e in chosen]
                 rows += compared(found)
-                other.unlink()
+                if form:
+                    log.unlink()
             path.unlink()
     return rows + growth(rows)
+
+
+def case(shape: str, size: float, form: str) -> str:
+    return f"{shape} {size:g} M" + (f", {form}" if form else "")
+
+
+def fits(case: str, engine: str, only: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(f"{case} {engine}", pattern) for pattern in only)
 
 
 def is_asked(engine: str, shape: str, size: float) -> bool:
     if size <= SMALL_MAX:
         return engine in ("python", "arrow", "auto")
+    if engine in PEERS:
+        return size <= PEERS_MAX
     return engine != "python" or (size <= PYTHON_MAX and shape not in ("sparse", "three"))
 
 
@@ -143,13 +155,14 @@ def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How CPU seconds grow, per trace and engine, from one million deliveries on."""
+    """How CPU seconds grow, per trace and engine just measured, from one million deliveries on."""
+    kept = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()] if RESULTS.exists() else []
+    newest = {(row["case"], row["engine"]): row for row in kept + rows if "audit_cpu_s" in row}
     found = []
     for shape in GROWING:
-        for engine in dict.fromkeys(row["engine"] for row in rows):
-            mine = [row for row in rows if row["case"].startswith(f"{shape} ") and row["engine"] == engine]
-            sized = [(float(row["case"].split()[1]), row["audit_cpu_s"]) for row in mine if "," not in row["case"]]
-            large = sorted(pair for pair in sized if pair[0] > SMALL_MAX)
+        for engine in dict.fromkeys(row["engine"] for row in rows if row["case"].startswith(f"{shape} ")):
+            sized = {size: newest.get((case(shape, size, ""), engine)) for size in SIZES if size > SMALL_MAX}
+            large = [(size, row["audit_cpu_s"]) for size, row in sized.items() if row is not None]
             if len(large) > 1:
                 (small, little), (most, much) = large[0], large[-1]
                 exponent = round(math.log(much / little) / math.log(most / small), 2)
@@ -207,14 +220,3 @@ def _resident_kb(pid: int) -> int:
             continue
         total += next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0)
     return total
-
-
-if __name__ == "__main__":
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("scale", nargs="?", type=float, default=1.0)
-    arguments.add_argument("engines", nargs="*", default=[])
-    arguments.add_argument("-s", "--size", type=float, action="append")
-    arguments.add_argument("-t", "--trace", action="append")
-    given = arguments.parse_args()
-    rows = run(given.scale, tuple(given.engines) or ENGINES, tuple(given.size or SIZES), tuple(given.trace or SHAPES))
-    print(json.dumps(rows, indent=1))

@@ -57,6 +57,19 @@ def test_an_unknown_benchmark_is_refused_with_the_list(checkout: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "unisono: no benchmark 'toys'; there are: toy\n")
 
 
+def test_a_long_benchmark_is_measured_in_parts(checkout: Path) -> None:
+    parts = '\n\ndef run(only=()):\n    return [{"case": name} for name in "ab" if not only or name in only]\n'
+    (checkout / "benchmarks" / "long.py").write_text(f'"""A long one."""{parts}')
+    for part in "ab":
+        assert unisono("bench", "long", "--only", part, cwd=checkout).returncode == 0
+    kept = (checkout / "benchmarks/results/long.jsonl").read_text().splitlines()
+    assert [json.loads(line)["case"] for line in kept] == ["a", "b"]
+    none = unisono("bench", "long", "--only", "c", cwd=checkout)
+    assert (none.returncode, "no case of long fits" in none.stderr) == (2, True)
+    whole = unisono("bench", "toy", "--only", "a", cwd=checkout)
+    assert (whole.returncode, whole.stderr.splitlines()[-1]) == (2, "unisono: --only: toy is measured as a whole")
+
+
 def test_the_last_row_of_a_case_is_what_counts(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     rows = [{"case": "a", "n": 1}, {"case": "b", "n": 2}, {"case": "a", "n": 4, "date": "later"}]

@@ -3,9 +3,11 @@
 A benchmark is a file in `benchmarks/` with a docstring and `run() -> list[dict]`: one dict per case, strings say what
 was measured (`case` always), numbers say how it went. Rows are appended as JSON lines to
 `benchmarks/results/NAME.jsonl` with commit, date, machine and the CPU seconds of the whole run; `--compare` appends
-nothing and shows the ratio of every number to the last row of the same case.
+nothing and shows the ratio of every number to the last row of the same case. A long benchmark has `run(only)`: it
+measures the cases that fit a pattern of `--only`, so that it can be done in parts.
 """
 
+import inspect
 import json
 import os
 import platform
@@ -31,6 +33,10 @@ Row = dict[str, Any]
 def bench(
     name: Annotated[str | None, typer.Argument(help="A benchmark, or `all`; without it they are listed.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Keep nothing; show ratios to the last row.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Of a long benchmark the cases that fit this pattern; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure, and compare with the last row.
@@ -47,7 +53,7 @@ def bench(
     report = {}
     for chosen in found if name == "all" else [name]:
         sys.stderr.write(f"measuring {chosen}\n")  # no spinner: it would be measured, too
-        rows = perform(found[chosen])
+        rows = perform(found[chosen], tuple(only or ()))
         kept = home / "results" / f"{chosen}.jsonl"
         before = last_rows(kept)
         report[chosen] = [{**row, "ratios": ratios(row, before.get(identity(row)))} for row in rows]
@@ -89,10 +95,14 @@ def list_them(found: dict[str, Path], as_json: bool) -> None:
     screen().print(table)
 
 
-def perform(path: Path) -> list[Row]:
+def perform(path: Path, only: tuple[str, ...] = ()) -> list[Row]:
     module = load(path)
+    if only and "only" not in inspect.signature(module.run).parameters:
+        raise MisuseError(f"--only: {path.stem} is measured as a whole")
     started = time.process_time()
-    rows: list[Row] = module.run()
+    rows: list[Row] = module.run(only=only) if only else module.run()
+    if only and not rows:
+        raise MisuseError(f"--only {' '.join(only)}: no case of {path.stem} fits; patterns are as in a shell")
     circumstances: Row = {
         "commit": commit(path.parent),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
