@@ -6,7 +6,7 @@ import pytest
 
 from unisono.audit import JUDGES, Trace, judge_trace
 from unisono.audit.inversions import count_inversions
-from unisono.audit.judges import Judge
+from unisono.audit.judges.table import Judge
 from unisono.audit.verdict import Verdict, failed
 from unisono.model.journal import Header, Journal, Record
 
@@ -97,7 +97,7 @@ def test_a_further_judge_is_asked_by_every_engine_that_has_its_columns(monkeypat
         return failed("dense", len(trace.records), "because")
 
     judges = {**JUDGES, "dense": Judge(judge_payloads, ("deadline_us",))}
-    monkeypatch.setattr("unisono.audit.judges.JUDGES", judges)
+    monkeypatch.setattr("unisono.audit.judges.table.JUDGES", judges)
     monkeypatch.setattr(columnar.judges, "JUDGES", judges)
     records = [Record(subscriber="s", event=f"e{i}", position=i) for i in range(4)]
     for told in (None, 5):

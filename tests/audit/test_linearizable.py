@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from unisono.audit import JUDGES, Trace, Verdict
-from unisono.audit.linearizable import _step
+from unisono.audit.judges.linearizable import _step
 from unisono.model.journal import Header, Journal, Record
 
 Call = tuple[str, list[Any], Any, int, int]

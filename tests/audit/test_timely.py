@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from unisono.audit.engines import examine_file
-from unisono.audit.judges import judge
+from unisono.audit.judges.table import judge
 from unisono.audit.verdict import Verdict
 from unisono.errors import MisuseError
 from unisono.model.journal import Header, Journal, Record, encode_line

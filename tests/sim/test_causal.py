@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from unisono.audit.judges import judge
+from unisono.audit.judges.table import judge
 from unisono.model.journal import Journal
 from unisono.sim import scenario
 

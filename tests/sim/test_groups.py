@@ -3,7 +3,7 @@ coordinator with them; nobody is shown a key that another works on, and nothing 
 
 import pytest
 
-from unisono.audit.judges import judge
+from unisono.audit.judges.table import judge
 from unisono.sim.scenario import load, play, with_options
 
 SCENARIOS = ("shared", "turns")

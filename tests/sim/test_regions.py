@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unisono.audit.judges import judge
+from unisono.audit.judges.table import judge
 from unisono.protocols.regions.broker import RegionBroker
 from unisono.sim.scenario import load, play, stage, with_options
 

@@ -7,7 +7,7 @@ for verdict in judge(read("run.jsonl")):
 """
 
 from unisono.audit.files import read, scan, write_jsonl
-from unisono.audit.judges import JUDGES, judge, judge_trace
+from unisono.audit.judges.table import JUDGES, judge, judge_trace
 from unisono.audit.metrics import measure
 from unisono.audit.report import Report, examine
 from unisono.audit.story import Story, tell

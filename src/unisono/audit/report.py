@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from unisono.audit.judges import judge_trace
+from unisono.audit.judges.table import judge_trace
 from unisono.audit.metrics import measure
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict

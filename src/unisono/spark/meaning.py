@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from unisono.audit import JUDGES as PYTHON_JUDGES
 from unisono.audit.columns import COLUMNS
 from unisono.audit.files import NAMES, NUMBERS, WHOLE_MAX
-from unisono.audit.judges import Judge
+from unisono.audit.judges.table import Judge
 from unisono.errors import MisuseError
 from unisono.model.journal import KINDS
 from unisono.spark.limits import RangeLimits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unisono.audit.judges import judge
+from unisono.audit.judges.table import judge
 from unisono.machine import (
     Accepted,
     CutOff,

@@ -16,7 +16,7 @@ import pytest
 import unisono
 from tests.runtime.test_cluster import free_ports
 from unisono.audit.files import read
-from unisono.audit.judges import judge
+from unisono.audit.judges.table import judge
 from unisono.machine import Accepted
 from unisono.model.journal import Journal
 

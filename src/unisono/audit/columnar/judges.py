@@ -17,7 +17,7 @@ from unisono.audit.columnar.metrics import measure
 from unisono.audit.columnar.order import DeliveryRows, Knots, tangled
 from unisono.audit.columnar.sorting import distinct, falls, has_repeats, ranks
 from unisono.audit.columnar.streams import Streams, streams_of
-from unisono.audit.judges import JUDGES, judge_trace
+from unisono.audit.judges.table import JUDGES, judge_trace
 from unisono.audit.metrics import measure as measure_trace
 from unisono.audit.report import Report
 from unisono.audit.trace import Trace

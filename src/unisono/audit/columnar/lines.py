@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from unisono.audit.columnar.log import NONE, ColumnarLog, Ints
 from unisono.audit.columnar.sorting import distinct, order_by, order_by_both, ranks
-from unisono.audit.kept import NUMBERED
+from unisono.audit.judges.kept import NUMBERED
 from unisono.model.journal import Record
 
 

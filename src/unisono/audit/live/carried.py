@@ -7,13 +7,13 @@ of a line (`fifo`), at the last position (`exactly-once`), at clocks that wait f
 
 from typing import Any
 
-from unisono.audit.causal import JUDGE as CAUSAL
-from unisono.audit.deadline import judge_deadline
-from unisono.audit.fifo import judge_fifo, judge_publisher_order
+from unisono.audit.judges.causal import JUDGE as CAUSAL
+from unisono.audit.judges.deadline import judge_deadline
+from unisono.audit.judges.fifo import judge_fifo, judge_publisher_order
+from unisono.audit.judges.once import JUDGE as ONCE
+from unisono.audit.judges.once import judge_exactly_once
+from unisono.audit.judges.order import judge_acyclic, judge_local, judge_pairwise
 from unisono.audit.live.state import LiveState, Sum
-from unisono.audit.once import JUDGE as ONCE
-from unisono.audit.once import judge_exactly_once
-from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, passed
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from unisono.audit.deadline import JUDGE as DEADLINE
+from unisono.audit.judges.deadline import JUDGE as DEADLINE
+from unisono.audit.judges.once import JUDGE as ONCE
 from unisono.audit.live.carried import LIVE, add, judge_part
 from unisono.audit.live.latencies import Latency, latencies_of
 from unisono.audit.live.state import JournalRow, JudgedEvent, LiveLimits, LiveState, Notified, moment_of
-from unisono.audit.once import JUDGE as ONCE
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, nothing, passed
 from unisono.errors import MisuseError

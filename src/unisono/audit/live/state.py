@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct, field
 
-from unisono.audit.fifo import Latest
+from unisono.audit.judges.fifo import Latest
 from unisono.errors import FormatError
 from unisono.model.journal import Record
 

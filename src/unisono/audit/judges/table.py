@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from unisono.audit.causal import judge_causal
-from unisono.audit.complete import judge_complete
-from unisono.audit.deadline import judge_deadline
-from unisono.audit.fifo import judge_fifo, judge_publisher_order
-from unisono.audit.free import judge_free
-from unisono.audit.kept import judge_kept
-from unisono.audit.linearizable import judge_linearizable
-from unisono.audit.once import judge_exactly_once
-from unisono.audit.order import judge_acyclic, judge_local, judge_pairwise
-from unisono.audit.realtime import judge_realtime
-from unisono.audit.timely import judge_timely
+from unisono.audit.judges.causal import judge_causal
+from unisono.audit.judges.complete import judge_complete
+from unisono.audit.judges.deadline import judge_deadline
+from unisono.audit.judges.fifo import judge_fifo, judge_publisher_order
+from unisono.audit.judges.free import judge_free
+from unisono.audit.judges.kept import judge_kept
+from unisono.audit.judges.linearizable import judge_linearizable
+from unisono.audit.judges.once import judge_exactly_once
+from unisono.audit.judges.order import judge_acyclic, judge_local, judge_pairwise
+from unisono.audit.judges.realtime import judge_realtime
+from unisono.audit.judges.timely import judge_timely
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, nothing
 from unisono.errors import MisuseError

@@ -13,7 +13,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from unisono.audit.debts import Book, Debts, keep_book
+from unisono.audit.judges.debts import Book, Debts, keep_book
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, nothing, passed
 

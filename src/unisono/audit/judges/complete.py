@@ -9,7 +9,7 @@ of on the same topic (by the same publisher) between the first and the last numb
 
 from bisect import bisect_left, bisect_right
 
-from unisono.audit.debts import Book, Debts, keep_book
+from unisono.audit.judges.debts import Book, Debts, keep_book
 from unisono.audit.trace import Trace
 from unisono.audit.verdict import Verdict, failed, nothing, passed
 from unisono.model.journal import Record

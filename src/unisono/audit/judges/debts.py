@@ -14,7 +14,7 @@ record, all debts count; else only the holes: numbers below one the subscriber w
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from unisono.audit.selection import Cuts, filter_of, selects
+from unisono.audit.judges.selection import Cuts, filter_of, selects
 from unisono.audit.trace import Trace
 from unisono.model.interest import covers
 from unisono.model.predicate import Filter

@@ -1,0 +1,1 @@
+"""The judges, one promise each: pure functions over a trace. `table` lists them."""
