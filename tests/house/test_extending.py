@@ -12,7 +12,8 @@ import unisono
 from tests.runtime.ens import test_contract
 from tests.runtime.ens.worlds import WORLDS, Ear, MemoryWorld
 from tests.runtime.test_cluster import free_ports
-from unisono.audit import Trace, judge_trace, judges
+from unisono.audit import Trace, judge_trace
+from unisono.audit.judges import table
 from unisono.cli.experiment import parameters_of, perform
 from unisono.experiments import experiment
 from unisono.model.deployment import Deployment
@@ -77,7 +78,7 @@ def test_the_protocol_of_the_page_is_needed() -> None:
 
 @pytest.mark.parametrize(("took_us", "holds"), [(900_000, True), (1_500_000, False)])
 def test_the_judge_of_the_page_says_yes_and_no(took_us: int, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(judges.JUDGES, "prompt", built("judge")["PROMPT"])  # type: ignore[misc]
+    monkeypatch.setitem(table.JUDGES, "prompt", built("judge")["PROMPT"])  # type: ignore[misc]
     records = [
         Record(
             "deliver", 0, "ann", "ann", f"e{n}", position=n, published_us=1_000, delivered_us=1_000 + n * took_us // 2

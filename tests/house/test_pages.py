@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from unisono.audit import judges
+from unisono.audit import JUDGES
 from unisono.cli.main import COMMANDS
 from unisono.sim import scenario
 
@@ -65,7 +65,7 @@ def test_the_readme_shows_every_command_and_every_room() -> None:
 
 def test_guarantees_name_judges_scenarios_and_tests_that_exist() -> None:
     page = (ROOT / "GUARANTEES.md").read_text(encoding="utf-8")
-    assert [name for name in re.findall(r"judges? `([a-z-]+)`", page) if name not in judges.JUDGES] == []
+    assert [name for name in re.findall(r"judges? `([a-z-]+)`", page) if name not in JUDGES] == []
     assert [name for name in re.findall(r"scenarios? `([a-z/-]+)`", page) if name not in scenario.names()] == []
     assert [path for path in re.findall(r"`(tests/[^`:]+)", page) if not (ROOT / path).exists()] == []
 

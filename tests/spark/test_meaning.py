@@ -14,8 +14,9 @@ from tests.archive.test_archive import rows
 from tests.audit import dirty, refused
 from tests.audit.test_timely import LATE, PUBLISHED
 from tests.spark.test_source import fill
-from unisono.audit import Report, examine, judge, judges, read, write_jsonl
+from unisono.audit import JUDGES, Report, examine, judge, read, write_jsonl
 from unisono.audit.columns import write_parquet
+from unisono.audit.judges.table import Judge
 from unisono.cli.main import main
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import Header, Journal, Record
@@ -159,7 +160,7 @@ def test_what_the_header_says_of_clocks_counts(spark: SparkSession, tmp_path: Pa
 def test_a_log_with_records_that_some_judge_needs_is_a_full_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judges of whole journals are asked in one task: a kind that nobody knows here must not leave one out."""
     assert "arrive" not in meaning.full_kinds()
-    monkeypatch.setitem(judges.JUDGES, "prompt", judges.Judge(lambda trace: None, kinds=("arrive",)))
+    monkeypatch.setitem(JUDGES, "prompt", Judge(lambda trace: None, kinds=("arrive",)))
     assert "arrive" in meaning.full_kinds()
 
 
