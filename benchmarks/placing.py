@@ -13,8 +13,8 @@ from typing import Any
 
 import wan
 
-from unisono.experiments.sequencer_bound import direct_and_bound_us
-from unisono.experiments.sequencer_sites import Sites
+from unisono.experiments.sequencer.bound import direct_and_bound_us
+from unisono.experiments.sequencer.sites import Sites
 from unisono.model.ids import Address, Topic
 from unisono.model.region import LatencyTable, public_cloud
 from unisono.model.time import SECOND, Micros

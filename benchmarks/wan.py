@@ -29,8 +29,8 @@ import nats as nats_py
 from ordering.world import free_ports
 
 import unisono
-from unisono.experiments.sequencer_bound import direct_and_bound_us
-from unisono.experiments.sequencer_sites import Crowd, CrowdSubscriber, Publication, Sites
+from unisono.experiments.sequencer.bound import direct_and_bound_us
+from unisono.experiments.sequencer.sites import Crowd, CrowdSubscriber, Publication, Sites
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.region import public_cloud
 from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Region, Sequencing, TopicSpec

@@ -37,7 +37,7 @@ def test_coded_extras_beat_copies_on_the_star() -> None:
 def test_who_asks_gets_everything_over_a_star_and_over_a_tree(over: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = find("coded/air-traffic")
     settings = ((over, "need", True, 2, 1), (over, "none", True, 2, 1))
-    monkeypatch.setattr("unisono.experiments.coded_air_traffic.SETTINGS", settings)
+    monkeypatch.setattr("unisono.experiments.coded.air_traffic.SETTINGS", settings)
     need, none = chosen.run(replace(chosen.options(), events=4))
     assert need.ours["success"] == 1
     assert none.ours["success"] < 0.95
@@ -46,6 +46,6 @@ def test_who_asks_gets_everything_over_a_star_and_over_a_tree(over: str, monkeyp
 
 def test_a_tree_that_recodes_is_as_good_as_a_star(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = find("coded/redundancy")
-    monkeypatch.setattr("unisono.experiments.coded_redundancy.WAYS", tuple((way, (4,)) for way in ALL_WAYS))
+    monkeypatch.setattr("unisono.experiments.coded.redundancy.WAYS", tuple((way, (4,)) for way in ALL_WAYS))
     success = {row.setting["content"]: row.ours["success"] for row in chosen.run(replace(chosen.options(), events=60))}
     assert success["coded, tree"] + 0.01 < success["coded, tree, recoding"] < success["coded"]

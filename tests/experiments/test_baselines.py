@@ -8,8 +8,8 @@ from unisono.audit import judge
 from unisono.experiments.baselines.chain import ChainClient, ChainSite, ChainTicket, ChainTicketed, Visit
 from unisono.experiments.baselines.clock_merge import MergeBeat, MergePublisher, MergeStamped, MergeSubscriber
 from unisono.experiments.baselines.topic_order import Number, TopicOrderClient
-from unisono.experiments.sequencer_schemes import SCHEMES, play
-from unisono.experiments.sequencer_sites import Habits, draw_crowd, find_sites
+from unisono.experiments.sequencer.schemes import SCHEMES, play
+from unisono.experiments.sequencer.sites import Habits, draw_crowd, find_sites
 from unisono.machine import Broadcast, Deliver, Fired, Heard, Publish, Send, Subscribe
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic

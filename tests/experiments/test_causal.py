@@ -12,8 +12,8 @@ from unisono.experiments.baselines.acknowledged import (
     FrameAcknowledged,
     MemberGone,
 )
-from unisono.experiments.causal_delivery import DeliveryOptions, run
-from unisono.experiments.causal_groups import MESH, measured
+from unisono.experiments.causal.delivery import DeliveryOptions, run
+from unisono.experiments.causal.groups import MESH, measured
 from unisono.machine import Deliver, Effect, Fired, Restarted, Send
 from unisono.model.ids import Address
 from unisono.model.time import Micros

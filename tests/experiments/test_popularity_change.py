@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 
 from unisono.audit import judge
-from unisono.experiments.sequencer_popularity_change import FROM, RANKINGS, TO, PopularityChangeOptions, play, run
-from unisono.experiments.sequencer_sites import find_sites
+from unisono.experiments.sequencer.popularity_change import FROM, RANKINGS, TO, PopularityChangeOptions, play, run
+from unisono.experiments.sequencer.sites import find_sites
 from unisono.model.journal import Header, Journal
 
 SMALL = PopularityChangeOptions(seconds=6, change=2, subscribers=2, rate=60)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unisono.experiments.replicas_rollbacks import SCHEMES
-from unisono.experiments.replicas_world import ReplicaRun, ReplicaScheme, play_replicas
+from unisono.experiments.replicas.rollbacks import SCHEMES
+from unisono.experiments.replicas.world import ReplicaRun, ReplicaScheme, play_replicas
 
 BY_NAME = {scheme.name: scheme for scheme in SCHEMES}
 

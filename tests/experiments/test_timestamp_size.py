@@ -1,6 +1,6 @@
 """Sizes of timestamps: the paper's point, one flat object per point, and what delta encoding saves."""
 
-from unisono.experiments.sequencer_timestamp_size import TimestampSizeOptions, as_json, run
+from unisono.experiments.sequencer.timestamp_size import TimestampSizeOptions, as_json, run
 
 
 def test_the_papers_point_has_the_papers_size() -> None:

@@ -4,9 +4,9 @@ from itertools import permutations, product
 
 import pytest
 
-from unisono.experiments.sequencer_bound import direct_and_bound_us
-from unisono.experiments.sequencer_schemes import DIRECT, SCHEMES, play
-from unisono.experiments.sequencer_sites import (
+from unisono.experiments.sequencer.bound import direct_and_bound_us
+from unisono.experiments.sequencer.schemes import DIRECT, SCHEMES, play
+from unisono.experiments.sequencer.sites import (
     Crowd,
     CrowdSubscriber,
     Habits,
@@ -15,7 +15,7 @@ from unisono.experiments.sequencer_sites import (
     draw_crowd,
     find_sites,
 )
-from unisono.experiments.sequencer_wan_latency import MODELLED, SWEEP, SWEPT, WanLatencyOptions, latencies, parts, run
+from unisono.experiments.sequencer.wan_latency import MODELLED, SWEEP, SWEPT, WanLatencyOptions, latencies, parts, run
 from unisono.model.region import LatencyTable
 
 SMALL = {"events": 60, "subscribers": 3, "topics": 3, "per_client": 3}

@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from unisono.experiments import overlay_covering
-from unisono.experiments.overlay_costs import OverlayCostsOptions, ResultRow, run
+from unisono.experiments.overlay import covering
+from unisono.experiments.overlay.costs import OverlayCostsOptions, ResultRow, run
 
 RULES = ("W8",)
 
@@ -54,7 +54,7 @@ def test_sequencers_pay_for_locality_that_the_overlay_uses() -> None:
 
 
 def test_covering_tells_and_remembers_less_and_loses_nothing() -> None:
-    found = overlay_covering.run(overlay_covering.CoveringOptions(cores=2, subscriptions=60, publications=3))
+    found = covering.run(covering.CoveringOptions(cores=2, subscriptions=60, publications=3))
     rows = {tuple(row.setting.values()): row.ours for row in found}
     for wide in (0.5, 0.1, 0.02):
         for detection in ("exact", "clients"):

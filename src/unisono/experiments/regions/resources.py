@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, Figure, ResultRow
-from unisono.experiments.regions_latency import SETTLED_US, latencies_ms, two_regions
+from unisono.experiments.regions.latency import SETTLED_US, latencies_ms, two_regions
 from unisono.sim.scenario import play, with_options
 
 SETUPS = {"small, 4 KB": (1.0, 4), "medium, 4 KB": (0.5, 4), "small, 8 KB": (1.0, 8)}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, Figure, ResultRow
-from unisono.experiments.regions_latency import latencies_ms, two_regions
+from unisono.experiments.regions.latency import latencies_ms, two_regions
 from unisono.model.journal import Journal
 from unisono.protocols.regions.client import RegionClient
 from unisono.sim.scenario import play, stage, with_options

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 
 from unisono.experiments.experiment import Experiment, Figure, ResultRow
-from unisono.experiments.replicas_world import ReplicaScheme, play_replicas
+from unisono.experiments.replicas.world import ReplicaScheme, play_replicas
 
 RATES = (1, 10, 25, 50, 100)
 SCHEMES = (

@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, ResultRow, Value
-from unisono.experiments.overlay_costs import (
+from unisono.experiments.overlay.costs import (
     EDGES_PER_CORE,
     UNIT_US,
     Measured,

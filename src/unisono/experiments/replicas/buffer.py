@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, Figure, ResultRow
-from unisono.experiments.replicas_world import ReplicaScheme, play_replicas
+from unisono.experiments.replicas.world import ReplicaScheme, play_replicas
 
 SIZES = (0, 10, 20, 40, 70, 100)
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from unisono.experiments.experiment import Experiment, Figure, ResultRow, contradiction
-from unisono.experiments.sequencer_schemes import TOTAL, Stage, build_sequencer, star
-from unisono.experiments.sequencer_sites import Crowd, CrowdSubscriber, Publication, Sites, find_sites
+from unisono.experiments.sequencer.schemes import TOTAL, Stage, build_sequencer, star
+from unisono.experiments.sequencer.sites import Crowd, CrowdSubscriber, Publication, Sites, find_sites
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.inputs import Migrate

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from unisono.experiments.causal_groups import measured
+from unisono.experiments.causal.groups import measured
 from unisono.experiments.experiment import Experiment, Figure, ResultRow
 from unisono.sim.scenario import load, with_options
 

@@ -10,7 +10,7 @@ from unisono.experiments.baselines.clock_merge import MergePublisher, MergeSubsc
 from unisono.experiments.baselines.ticket import TicketClient, TicketNode
 from unisono.experiments.baselines.topic_order import TopicHome, TopicOrderClient
 from unisono.experiments.baselines.unordered import UnorderedClient
-from unisono.experiments.sequencer_sites import Crowd, Sites
+from unisono.experiments.sequencer.sites import Crowd, Sites
 from unisono.machine import Fired, Machine
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros

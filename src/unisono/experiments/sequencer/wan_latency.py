@@ -3,7 +3,7 @@
 Every scheme orders the same crowd's events in the same world. `ratio` compares the mean over all deliveries with that
 of the same deliveries on the direct path; `one_site_ratio` looks at the subscribers whose topics all belong to their
 own site; `stuck` is the share of deliveries that never happen; `bound` is the ratio that no safe protocol can beat for
-this crowd (`sequencer_bound`). The rows of clocks are played with beats of 5 ms, and computed as if beats cost nothing.
+this crowd (`bound`). The rows of clocks are played with beats of 5 ms, and computed as if beats cost nothing.
 
 geo: 2 % of subscriptions and publications are for topics of other sites, popularity has shape 0.901. spray: all sites
 alike, shape 0.349. The sweep turns the share of remote interest from none to all, with the shape of spray.
@@ -16,9 +16,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from unisono.experiments.experiment import Experiment, Figure, ResultRow, Value, contradiction
-from unisono.experiments.sequencer_bound import direct_and_bound_us
-from unisono.experiments.sequencer_schemes import DIRECT, SCHEMES, play
-from unisono.experiments.sequencer_sites import Crowd, Habits, Sites, draw_crowd, find_sites
+from unisono.experiments.sequencer.bound import direct_and_bound_us
+from unisono.experiments.sequencer.schemes import DIRECT, SCHEMES, play
+from unisono.experiments.sequencer.sites import Crowd, Habits, Sites, draw_crowd, find_sites
 from unisono.model.region import LatencyTable
 from unisono.planning.leans import plan_leans
 from unisono.sim.world import World

@@ -10,7 +10,7 @@ used as often as there are events: that is feasible, so no protocol is below it;
 
 from itertools import permutations, product
 
-from unisono.experiments.sequencer_sites import Crowd, Sites
+from unisono.experiments.sequencer.sites import Crowd, Sites
 
 Latency = tuple[int, int, int]
 """Site of publication, topic, subscriber."""

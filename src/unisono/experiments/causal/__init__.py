@@ -1,0 +1,1 @@
+"""Figures of causal order with deadlines: delivery, groups and mobility."""

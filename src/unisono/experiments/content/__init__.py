@@ -1,0 +1,1 @@
+"""Figures of content filters over topic brokers: how finely a grid should be cut."""

@@ -1,0 +1,1 @@
+"""Figures of regional hierarchies: latency, psi, and resources of brokers."""

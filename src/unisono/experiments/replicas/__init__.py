@@ -1,0 +1,1 @@
+"""Figures of replicated databases: rollbacks, latencies and buffers."""
