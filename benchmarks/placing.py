@@ -77,12 +77,6 @@ class Placed:
         return expected_us(people.demand(self.regions), self.table, self.tree, self.homes)[0]
 
 
-def shifted(people: wan.People, count: int) -> wan.People:
-    """Each region hears and says what the one before it did."""
-    events = [event._replace(site=(event.site + 1) % count) for event in people.events]
-    return people._replace(subscribers=[((site + 1) % count, own) for site, own in people.subscribers], events=events)
-
-
 def settle(placed: Placed, people: wan.People, planned_us: float) -> tuple[int, float]:
     """A minute of this demand: after how many periods the mean was as good as planned for the rest of it, one more than
     there are if it never was; and what it is in the end."""
@@ -104,7 +98,7 @@ def measure(count: int, workload: str) -> dict[str, Any]:
     born_us = placed.mean_us(people)
     periods, mean_us = settle(placed, people, planned_us)
     means = {"born": born_us, "mean": mean_us, "planned": planned_us, "direct": direct_us, "bound": bound_us}
-    other = shifted(people, count)
+    other = wan.shifted(people, count)
     changed_us = placed.mean_us(other)
     back, again_us = settle(placed, other, place(other.demand(table.regions), table, [placed.tree]).latency_us)
     means |= {"changed": changed_us, "settled_again": again_us}

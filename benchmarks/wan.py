@@ -6,10 +6,15 @@ that delays it by half the round trip of two public cloud regions. Four subscrib
 subscription and one publication in ten is for another region's topic. All four ways have the same people and demand.
 
 `direct` and `bound` are computed for these very people and events: the mean of the payloads' ways, and what no order
-can beat. `default` begins with topics born where they were first used, and is measured after `WARM_S` of this demand.
-`by clock` has the planned homes as keepers, and one order for all where the others have one per pair of subscribers.
-Latency runs from before `publish` to the notification, on one clock. Each region's raw subscribers hear what they are
-told in no order. The central stream stands in the region nearest to all and is read in its order.
+can beat. What is ordered is measured after `WARM_S` of this demand: who publishes on a topic for the first time asks
+where it lives. `default` begins with topics born where they were first used; then everybody goes home, and other people
+want in each region what those of the region before did: `default, changed` is measured in the last 10 s of their first
+minute. `by clock` has the planned homes as keepers, and one order for all where the others have one per pair of
+subscribers. Latency runs from before `publish` to the notification, on one clock. Each region's raw subscribers hear
+what they are told in no order. The central stream stands in the region nearest to all and is read in its order.
+
+The ways take turns, the three kinds of demand run side by side, each in a deployment of its own. `times_plan` and
+`times_central`: means, in this run. `--only "3 regions*"` leaves out the others; medians of five runs say more.
 """
 
 import asyncio
@@ -19,6 +24,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
 from subprocess import Popen
@@ -47,7 +53,10 @@ REGIONS = {
 WORKLOADS = {"everywhere": 1.0, "local": 0.0, "10 % remote": 0.1}
 PER_REGION, TOPICS_PER_REGION, EACH = 4, 4, 4
 EVENTS_PER_S = 30.0
-WARM_S, MEASURED_S = 45.0, 10.0
+MEASURED_S = 10.0
+WARM_S, PLAIN_WARM_S = 30.0, 1.0
+CHANGED_S = 60.0
+"""So long after a change of demand the last event is published."""
 TAIL_S = 3.0
 
 
@@ -168,10 +177,10 @@ class People(NamedTuple):
         return Demand(tuple(Interest(regions[site], own) for site, own in self.subscribers), rates)
 
 
-def draw(regions: int, workload: str, seconds: float) -> People:
+def draw(regions: int, workload: str, measured_s: float, warm_s: float = 0.0) -> People:
+    """The same people and measured events, whatever comes before them."""
     remote, dice = WORKLOADS[workload], Random(f"{regions} {workload}")
-    word = workload.replace(" ", "").replace("%", "pc")
-    topics = [[f"{word}-{site}-{i}" for i in range(TOPICS_PER_REGION)] for site in range(regions)]
+    topics = [[f"{_word(workload)}-{site}-{i}" for i in range(TOPICS_PER_REGION)] for site in range(regions)]
     everything = [topic for own in topics for topic in own]
 
     def one_of(site: int, taken: tuple[str, ...] = ()) -> str:
@@ -181,6 +190,13 @@ def draw(regions: int, workload: str, seconds: float) -> People:
             if chosen not in taken:
                 return chosen
 
+    def events(begin_s: float, seconds: float) -> list[Event]:
+        found, at = [], 0.0
+        while (at := at + dice.expovariate(EVENTS_PER_S)) < seconds:
+            site = dice.randrange(regions)
+            found.append(Event(begin_s + at, site, one_of(site)))
+        return found
+
     subscribers = []
     for site in range(regions):
         for _ in range(PER_REGION):
@@ -188,11 +204,18 @@ def draw(regions: int, workload: str, seconds: float) -> People:
             for _ in range(EACH):
                 own = (*own, one_of(site, own))
             subscribers.append((site, own))
-    events, at = [], 0.0
-    while (at := at + dice.expovariate(EVENTS_PER_S)) < seconds:
-        site = dice.randrange(regions)
-        events.append(Event(at, site, one_of(site)))
-    return People(subscribers, events, everything)
+    measured = events(warm_s, measured_s)
+    return People(subscribers, events(0.0, warm_s) + measured, everything)
+
+
+def _word(workload: str) -> str:
+    return workload.replace(" ", "").replace("%", "pc")
+
+
+def shifted(people: People, count: int) -> People:
+    """Each region hears and says what the one before it did."""
+    events = [event._replace(site=(event.site + 1) % count) for event in people.events]
+    return people._replace(subscribers=[((site + 1) % count, own) for site, own in people.subscribers], events=events)
 
 
 class Heard:
@@ -245,7 +268,7 @@ async def raw(world: World, people: People, heard: Heard) -> None:
     async def publish(site: int, topic: str, payload: bytes) -> None:
         await publishers[site].publish(f"raw.{topic}", payload)
 
-    await play(people, publish, heard, 1.0)
+    await play(people, publish, heard, PLAIN_WARM_S)
     for client in [*publishers, *subscribers]:
         await client.close()
 
@@ -275,42 +298,55 @@ async def central(world: World, people: People, heard: Heard) -> None:
     async def publish(site: int, topic: str, payload: bytes) -> None:
         await contexts[site].publish(f"central.{name}.{topic}", payload)
 
-    await play(people, publish, heard, 1.0)
+    await play(people, publish, heard, PLAIN_WARM_S)
     for client in [*publishers, *subscribers, first]:
         await client.close()
 
 
-async def ordered(world: World, views: list[Deployment], people: People, heard: Heard, warm_s: float) -> dict[str, Any]:
+class Turn(NamedTuple):
+    """People who come, stay for their events and go, the first `warm_s` of which are not measured."""
+
+    people: People
+    warm_s: float
+
+
+async def ordered(world: World, views: list[Deployment], turns: list[Turn]) -> list[tuple[Heard, dict[str, Any]]]:
+    """What they were told, one turn after the other."""
     async with AsyncExitStack() as stack:
-
-        async def connect(site: int) -> Any:
-            where = unisono.connect(views[site], region=world.regions[site], timeout=60)
-            return await stack.enter_async_context(where)
-
-        publishers = [await connect(site) for site in range(len(world.regions))]
-        problems: list[str] = []
-
-        async def listen(stream: Any) -> None:
-            async for event in stream:
-                if event.gap or event.stalled:
-                    problems.append(str(event.gap or event.stalled))
-                else:
-                    heard.tell(event.payload)
-
-        async def subscribe(site: int, own: tuple[str, ...]) -> asyncio.Task[None]:
-            session = await connect(site)
-            return asyncio.create_task(listen(await stack.enter_async_context(session.subscribe(*own, deadline="20s"))))
-
-        listeners = [await subscribe(site, own) for site, own in people.subscribers]
+        publishers = [await stack.enter_async_context(_connected(world, views, site)) for site in range(len(views))]
 
         async def publish(site: int, topic: str, payload: bytes) -> None:
             await publishers[site].publish(topic, payload)
 
-        await play(people, publish, heard, warm_s)
-        root = await publishers[world.hub].status(world.regions[world.hub])
-        for listener in listeners:
-            listener.cancel()
-        return {"notices": len(problems), "moves": len(root.homes.moves) if root.homes is not None else 0}
+        told = []
+        for people, warm_s in turns:
+            heard, problems = Heard(), 0
+            async with AsyncExitStack() as present:
+
+                async def listen(stream: Any, heard: Heard = heard) -> int:
+                    notices = 0
+                    async for event in stream:
+                        if event.gap or event.stalled:
+                            notices += 1
+                        else:
+                            heard.tell(event.payload)
+                    return notices
+
+                streams = []
+                for site, own in people.subscribers:
+                    session = await present.enter_async_context(_connected(world, views, site))
+                    streams.append(await present.enter_async_context(session.subscribe(*own, deadline="20s")))
+                listeners = [asyncio.create_task(listen(stream)) for stream in streams]
+                await play(people, publish, heard, warm_s)
+            problems = sum(await asyncio.gather(*listeners))
+            root = await publishers[world.hub].status(world.regions[world.hub])
+            moves = len(root.homes.moves) if root.homes is not None else 0
+            told.append((heard, {"notices": problems, "moves": moves}))
+        return told
+
+
+def _connected(world: World, views: list[Deployment], site: int) -> Any:
+    return unisono.connect(views[site], region=world.regions[site], timeout=60)
 
 
 def row(case: str, way: str, people: People, world: World, heard: Heard, since_s: float, **more: Any) -> dict[str, Any]:
@@ -340,37 +376,68 @@ def row(case: str, way: str, people: People, world: World, heard: Heard, since_s
 async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> list[dict[str, Any]]:
     Path("out").mkdir(exist_ok=True)
     rows: list[dict[str, Any]] = []
+
+    def keep(workload: str, way: str, people: People, heard: Heard, since_s: float, **more: Any) -> None:
+        rows.append(row(f"{count} regions, {workload}", way, people, world, heard, since_s, **more))
+        print(rows[-1], file=sys.stderr)
+
     with TemporaryDirectory(dir="out", prefix="bench-wan-") as name:
         async with AsyncExitStack() as stack:
             world = World(REGIONS[count], Path(name).absolute(), stack)
             await world.start_servers()
-            briefly = {each: draw(count, each, 1.0 + MEASURED_S) for each in workloads}
-            planned: dict[str, str] = {}
-            for workload, people in briefly.items():
-                case = f"{count} regions, {workload}"
-                trees = [tree for tree in stars(world.table) if tree.parents[world.hub] < 0]
-                planned |= place(people.demand(world.regions), world.table, trees).homes
-                for way, go in (("raw NATS", raw), ("one central stream", central)):
-                    heard = Heard()
-                    await go(world, people, heard)
-                    rows.append(row(case, way, people, world, heard, 1.0))
-                    print(rows[-1], file=sys.stderr)
-            ways: tuple[tuple[str, dict[str, str], float, OrderedBy], ...] = (
-                ("default", {}, WARM_S, "tree"),
-                ("homes by plan", planned, 5.0, "tree"),
-                ("by clock", planned, 5.0, "clock"),
-            )
-            for way, topics, warm_s, by in ways:
+            people = {each: draw(count, each, MEASURED_S, PLAIN_WARM_S) for each in workloads}
+            for way, go in (("raw NATS", raw), ("one central stream", central)):
+                hearing = {each: Heard() for each in workloads}
+                await asyncio.gather(*(go(world, people[each], hearing[each]) for each in workloads))
+                for each in workloads:
+                    keep(each, way, people[each], hearing[each], PLAIN_WARM_S)
+            trees = [tree for tree in stars(world.table) if tree.parents[world.hub] < 0]
+            planned = {each: place(people[each].demand(world.regions), world.table, trees).homes for each in workloads}
+
+            async def go_ordered(
+                way: str, by: OrderedBy, homes: dict[str, dict[str, str]], ways: dict[str, float]
+            ) -> None:
+                """Each kind of demand in nodes of its own, side by side."""
+                turns = {}
+                for each in workloads:
+                    first, *then = ways.values()
+                    turns[each] = [Turn(draw(count, each, MEASURED_S, first), first)]
+                    turns[each] += [Turn(shifted(draw(count, each, MEASURED_S, warm), count), warm) for warm in then]
                 async with AsyncExitStack() as nodes:
-                    views = await world.start_nodes(topics, way.replace(" ", "-"), by, nodes)
-                    for workload in workloads:
-                        people, heard = draw(count, workload, warm_s + MEASURED_S), Heard()
-                        more = await ordered(world, views, people, heard, warm_s)
-                        case = f"{count} regions, {workload}"
-                        rows.append(row(case, way, people, world, heard, warm_s, **more))
-                        print(rows[-1], file=sys.stderr)
+                    views = {
+                        each: await world.start_nodes(homes.get(each, {}), f"{_word(way)}-{_word(each)}", by, nodes)
+                        for each in workloads
+                    }
+                    told = await asyncio.gather(*(ordered(world, views[each], turns[each]) for each in workloads))
+                for each, heard in zip(workloads, told):
+                    for title, turn, (what, more) in zip(ways, turns[each], heard):
+                        keep(each, title, turn.people, what, turn.warm_s, **more)
+
+            await go_ordered("plan", "tree", planned, {"homes by plan": WARM_S})
+            both = {"default": WARM_S, "default, changed": CHANGED_S - MEASURED_S}
+            await go_ordered("default", "tree", {}, both)
+            await go_ordered("clock", "clock", planned, {"by clock": WARM_S})
+    compare(rows)
     return rows
 
 
-def run() -> list[dict[str, Any]]:
-    return [row for count in REGIONS for row in run_loop(measure(count))]
+def compare(rows: list[dict[str, Any]]) -> None:
+    """Beside others in this run."""
+    means = {(row["case"], row["way"]): row for row in rows}
+    for row in rows:
+        for key, way in (("times_plan", "homes by plan"), ("times_central", "one central stream")):
+            if way != row["way"] and means[row["case"], way]["mean_ms"]:
+                row[key] = round(row["mean_ms"] / means[row["case"], way]["mean_ms"], 2)
+
+
+def run(only: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """`only`: patterns of cases, like "3 regions, *"."""
+    rows = []
+    for count in REGIONS:
+        cases = {each: f"{count} regions, {each}" for each in WORKLOADS}
+        chosen = tuple(
+            each for each, case in cases.items() if not only or any(fnmatch(case, pattern) for pattern in only)
+        )
+        if chosen:
+            rows += run_loop(measure(count, chosen))
+    return rows

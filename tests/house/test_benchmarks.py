@@ -52,6 +52,18 @@ def test_compare_shows_ratios_and_keeps_nothing(checkout: Path) -> None:
     assert (checkout / "benchmarks/results/toy.jsonl").read_bytes() == before
 
 
+def test_medians_are_those_of_the_rows_of_one_commit(checkout: Path) -> None:
+    kept = checkout / "benchmarks/results/toy.jsonl"
+    for rate, commit in ((1, "unknown"), (40, "unknown"), (2, "another"), (3, "unknown")):
+        with kept.open("a") as file:
+            file.write(json.dumps({"case": "a", "rate": rate, "commit": commit}) + "\n")
+    before = kept.read_bytes()
+    (row,) = json.loads(unisono("bench", "toy", "--medians", "--json", cwd=checkout).stdout)["toy"]
+    assert row["medians"] == {"rows": 3, "rate": 3}
+    assert "median" in unisono("bench", "toy", "--medians", cwd=checkout).stdout
+    assert kept.read_bytes() == before
+
+
 def test_an_unknown_benchmark_is_refused_with_the_list(checkout: Path) -> None:
     done = unisono("bench", "toys", cwd=checkout)
     assert (done.returncode, done.stderr) == (2, "unisono: no benchmark 'toys'; there are: toy\n")

@@ -4,17 +4,20 @@ A benchmark is a file in `benchmarks/` with a docstring and `run() -> list[dict]
 was measured (`case` always), numbers say how it went. Rows are appended as JSON lines to
 `benchmarks/results/NAME.jsonl` with commit, date, machine and the CPU seconds of the whole run; `--compare` appends
 nothing and shows the ratio of every number to the last row of the same case. A long benchmark has `run(only)`: it
-measures the cases that fit a pattern of `--only`, so that it can be done in parts.
+measures the cases that fit a pattern of `--only`, so that it can be done in parts. Where a case has several rows of
+this commit, their medians are shown, too: `--medians` shows those and measures nothing.
 """
 
 import inspect
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +36,9 @@ Row = dict[str, Any]
 def bench(
     name: Annotated[str | None, typer.Argument(help="A benchmark, or `all`; without it they are listed.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Keep nothing; show ratios to the last row.")] = False,
+    medians: Annotated[
+        bool, typer.Option("--medians", help="Measure nothing; show the medians of this commit's rows.")
+    ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", help="Of a long benchmark the cases that fit this pattern; may be repeated."),
@@ -52,13 +58,19 @@ def bench(
         raise MisuseError(f"no benchmark {name!r}; there are: {', '.join(found) or 'none'}")
     report = {}
     for chosen in found if name == "all" else [name]:
-        sys.stderr.write(f"measuring {chosen}\n")  # no spinner: it would be measured, too
-        rows = perform(found[chosen], tuple(only or ()))
         kept = home / "results" / f"{chosen}.jsonl"
         before = last_rows(kept)
-        report[chosen] = [{**row, "ratios": ratios(row, before.get(identity(row)))} for row in rows]
-        if not compare:
+        if medians:
+            rows = [row for row in before.values() if row.get("commit") == commit(home) and _fits(row, only or [])]
+        else:
+            sys.stderr.write(f"measuring {chosen}\n")  # no spinner: it would be measured, too
+            rows = perform(found[chosen], tuple(only or ()))
+        if not (compare or medians):
             append(kept, rows)
+        every = read_rows(kept)
+        report[chosen] = [
+            {**row, "ratios": ratios(row, before.get(identity(row))), "medians": medians_of(row, every)} for row in rows
+        ]
         if not as_json:
             show(chosen, report[chosen])
     if as_json:
@@ -136,17 +148,35 @@ def identity(row: Row) -> str:
     return json.dumps({key: value for key, value in row.items() if isinstance(value, str) and key not in CIRCUMSTANCES})
 
 
-def last_rows(path: Path) -> dict[str, Row]:
-    """The newest row of each case."""
-    rows: dict[str, Row] = {}
+def read_rows(path: Path) -> list[Row]:
+    rows = []
     if path.exists():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             try:
-                row = json.loads(line)
+                rows.append(json.loads(line))
             except json.JSONDecodeError as problem:
                 raise FormatError(f"{path} line {number}", str(problem)) from None
-            rows[identity(row)] = row
     return rows
+
+
+def last_rows(path: Path) -> dict[str, Row]:
+    """The newest row of each case."""
+    return {identity(row): row for row in read_rows(path)}
+
+
+def _fits(row: Row, only: list[str]) -> bool:
+    return not only or any(fnmatch(row["case"], pattern) for pattern in only)
+
+
+def medians_of(row: Row, rows: list[Row]) -> dict[str, float]:
+    """Of every number of this case and commit, and of how many `rows`."""
+    same = [other for other in rows if identity(other) == identity(row) and other.get("commit") == row.get("commit")]
+    found: dict[str, float] = {"rows": len(same)}
+    for key, value in row.items():
+        values = [other[key] for other in same if isinstance(other.get(key), int | float)]
+        if isinstance(value, int | float) and key not in CIRCUMSTANCES and values:
+            found[key] = round(statistics.median(values), 4)
+    return found
 
 
 def ratios(row: Row, before: Row | None) -> dict[str, float]:
@@ -161,12 +191,17 @@ def ratios(row: Row, before: Row | None) -> dict[str, float]:
 
 
 def show(name: str, rows: list[Row]) -> None:
-    table = Table("case", "number", "value", "now / last", box=None, pad_edge=False, title=name, title_justify="left")
+    repeated = any(row["medians"]["rows"] > 1 for row in rows)
+    columns = ("case", "number", "value", "now / last", *(("median", "of rows") if repeated else ()))
+    table = Table(*columns, box=None, pad_edge=False, title=name, title_justify="left")
     for row in rows:
         words = " ".join(value for key, value in row.items() if isinstance(value, str) and key not in CIRCUMSTANCES)
         for key, value in row.items():
             if isinstance(value, int | float):
-                ratio = row["ratios"].get(key)
-                table.add_row(words, key, f"{value:,}", "" if ratio is None else f"{ratio:.2f}")
+                ratio, median = row["ratios"].get(key), row["medians"].get(key)
+                more = ("", "") if median is None else (f"{median:,}", str(row["medians"]["rows"]))
+                table.add_row(
+                    words, key, f"{value:,}", "" if ratio is None else f"{ratio:.2f}", *(more if repeated else ())
+                )
                 words = ""
     screen().print(table)
