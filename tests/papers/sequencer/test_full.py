@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.papers.sequencer.pump import STAMP
@@ -158,3 +159,38 @@ def test_of_a_row_that_has_gone_by_in_part_the_rest_is_told() -> None:
     held.forget_before(P, 8)
     held.forget_before(P, 9)
     assert (held.count, held.take_all()) == (0, [])
+
+
+# What nobody numbers takes nobody's room.
+
+ROOMY = replace(FULL, buffer_max=64)
+
+
+def flood(since: int, count: int, names: int) -> list[Any]:
+    """Payloads whose publishers ask for no numbers."""
+    sent = range(since, since + count)
+    return [Heard(X, Payload(Address(f"mallory{at % names}"), 1 + at // names, event(X, at))) for at in sent]
+
+
+@pytest.mark.parametrize("names", [1, 10, 1_000])
+@pytest.mark.parametrize("looks", [False, True])
+def test_payloads_that_nobody_numbers_cost_other_publishers_no_event(names: int, looks: bool) -> None:
+    """Ten times as many as have room, while others publish: some before, some amid, each numbered a little later."""
+    alone = Alone(ROOMY, X)
+    told = alone.at(0, payload(X, 1), payload(X, 2))
+    for number in range(1, 41):
+        if looks:
+            told += alone.at(10 * number, Fired("ask"))
+        told += alone.at(10 * number, *flood(16 * number, 16, names), payload(X, number + 2), stamp(X, number))
+        assert alone.feeds[X].payloads.count <= ROOMY.buffer_max
+    assert [item.number for item in told if isinstance(item, Heard)] == [*range(1, 41)]
+    assert not [item for item in told if isinstance(item, Gap)]
+
+
+def test_a_few_payloads_without_numbers_are_kept_at_the_bound() -> None:
+    """The publisher of some is slow; those of the others wait for one that is lost."""
+    alone = Alone(ROOMY, X)
+    alone.at(0, *flood(0, 20, 1), stamp(X, 1))
+    told = alone.at(10, *[one for number in range(2, 50) for one in (payload(X, number), stamp(X, number))])
+    assert [(gap.first, gap.last) for gap in told if isinstance(gap, Gap)] == [(1, 1)]
+    assert (Address("mallory0"), 20) in alone.feeds[X].payloads

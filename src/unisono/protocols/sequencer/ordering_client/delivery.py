@@ -20,6 +20,8 @@ from unisono.protocols.sequencer.ordering_client.feed import Feed, KnownRun
 from unisono.protocols.sequencer.ordering_client.timers import Timers
 from unisono.structures.holdback import HoldBack
 
+UNNUMBERED_PART = 16
+"""At the bound so large a part of it is made free, where what has no number takes up most of it."""
 BOUND_REACHED = "its payload did not come before as many others waited as may"
 
 
@@ -141,7 +143,9 @@ class Delivery:
 
     def _make_room(self, topic: Topic, feed: Feed, now: Micros, out: list[Effect]) -> None:
         """At the bound the next payload would be lost for certain, and waited for in its turn as long as the one that
-        holds it up: a busy topic would never catch up. So the wait for payloads that may be lost ends here."""
+        holds it up: a busy topic would never catch up. So the wait for payloads that may be lost ends here; and where
+        most have no number, room is made of them first: somebody may send such, and never ask for numbers."""
+        feed.drop_unnumbered(self.config.buffer_max // UNNUMBERED_PART)
         if not feed.live:
             return
         self.hold.wake(topic)

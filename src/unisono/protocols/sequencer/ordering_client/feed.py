@@ -105,6 +105,14 @@ class Feed:
         if len(self.skipped) > bound:
             del self.skipped[next(iter(self.skipped))]
 
+    def drop_unnumbered(self, most: int) -> None:
+        """Forgets payloads that nobody has numbered, if they are most of what waits."""
+        numbered: dict[Address, int] = {}
+        for item in self.items.values():
+            last = item.request + item.last - item.first
+            numbered[item.publisher] = max(last, numbered.get(item.publisher, 0))
+        self.payloads.drop_unnumbered(numbered, most)
+
     def tag_all(self, bound: int) -> list[Event]:
         """Everything held back, to be told out of order; beyond the bound the oldest will end in a gap as well."""
         events = []

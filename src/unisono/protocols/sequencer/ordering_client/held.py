@@ -6,6 +6,7 @@ event by event, and leaves in runs all the same.
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from contextlib import suppress
 from operator import itemgetter
 
@@ -20,9 +21,10 @@ GONE_MIN = 64
 class _Line:
     """What waits of one publisher: rows in order of their requests, and events that came alone; none comes twice."""
 
-    __slots__ = ("_firsts", "begin", "end", "rows", "singles")
+    __slots__ = ("_firsts", "begin", "end", "moved_at", "rows", "singles")
 
-    def __init__(self) -> None:
+    def __init__(self, now: int) -> None:
+        self.moved_at = now  # how many events had come to all lines when the last left this one
         self._firsts: list[int] = []
         self.rows: list[Events] = []
         self.begin = 0  # rows before this one have left
@@ -115,6 +117,9 @@ class _Line:
             gone += 1
         return gone
 
+    def __len__(self) -> int:
+        return sum(map(len, self.rows[self.begin :])) + len(self.singles)
+
     def all(self) -> list[tuple[int, Event]]:
         rows = zip(self._firsts[self.begin :], self.rows[self.begin :])
         waiting = [(request, event) for first, row in rows for request, event in enumerate(row, first)]
@@ -141,10 +146,10 @@ class Held:
     When each of them came is written down nowhere; `look`, called now and then, sees who is still here.
     """
 
-    __slots__ = ("_first", "_lines", "count")
+    __slots__ = ("_come", "_first", "_lines", "count")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self._come = 0
         self._lines: dict[Address, _Line] = {}  # none is empty
         self._first: dict[Address, tuple[int, int, Micros]] = {}  # a line's first and last, and when it was first first
 
@@ -155,15 +160,19 @@ class Held:
     def put(self, publisher: Address, request: int, event: Event) -> None:
         line = self._lines.get(publisher)
         if line is None:
-            line = self._lines[publisher] = _Line()
-        self.count += line.put(request, event)
+            line = self._lines[publisher] = _Line(self._come)
+        new = line.put(request, event)
+        self.count += new
+        self._come += new
 
     def put_row(self, publisher: Address, request: int, events: Events) -> None:
         """Keeps the events of consecutive requests, the first of which is `request`."""
         line = self._lines.get(publisher)
         if line is None:
-            line = self._lines[publisher] = _Line()
-        self.count += line.put_row(request, events)
+            line = self._lines[publisher] = _Line(self._come)
+        new = line.put_row(request, events)
+        self.count += new
+        self._come += new
 
     def take(self, publisher: Address, request: int, count: int) -> Events:
         """Takes out events of consecutive requests from this one on, at most so many; a row ends where it ended."""
@@ -172,6 +181,7 @@ class Held:
             return ()
         events = line.take(request, count)
         self.count -= len(events)
+        line.moved_at = self._come
         if not line.singles and line.begin == len(line.rows):
             del self._lines[publisher]
         return events
@@ -205,6 +215,21 @@ class Held:
             return None
         since, publisher, request = min(waiting)
         return publisher, request, since
+
+    def drop_unnumbered(self, numbered: Mapping[Address, int], most: int) -> None:
+        """If most of what is here has no number (`numbered`: the last request of a publisher that has one): forgets so
+        many of it, of those publishers first of whom nothing has been taken for longest; of each what came last."""
+        unknown = {who: line for who, line in self._lines.items() if line.first > numbered.get(who, 0)}
+        if 2 * sum(map(len, unknown.values())) <= self.count:
+            return
+        for who, line in sorted(unknown.items(), key=lambda each: each[1].moved_at):
+            moved_at = line.moved_at
+            for request, _ in line.all()[max(0, len(line) - most) :]:
+                self.take(who, request, 1)
+                most -= 1
+            line.moved_at = moved_at  # that was no progress
+            if not most:
+                return
 
     def drop(self, publisher: Address) -> None:
         """Forgets the payload of this publisher that has waited longest, and what had come after it by then."""
