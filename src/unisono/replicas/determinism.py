@@ -13,6 +13,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Literal
 
 from unisono.errors import MisuseError
@@ -77,6 +78,7 @@ def words_of(sql: str) -> Iterator[str]:
             yield token.group()
 
 
+@lru_cache(maxsize=256)
 def check_text(sql: str) -> None:
     """Raises MisuseError for what depends on a plan, or would end the transaction of the operations around it."""
     sorted_at = [False]
@@ -104,6 +106,11 @@ def check_text(sql: str) -> None:
                 pass
 
 
+@lru_cache(maxsize=256)
+def _first_word(sql: str) -> str:
+    return next(words_of(sql), "")
+
+
 class Authorizer:
     """What SQLite asks while it compiles. `reason` says why it last refused."""
 
@@ -122,7 +129,7 @@ class Authorizer:
     def operation(self, sql: str) -> Iterator[None]:
         """A statement in it is an operation's."""
         self.reason, self.changes_schema, self._asks = None, False, "operation"
-        self._drops = next(words_of(sql), "") == "drop"
+        self._drops = _first_word(sql) == "drop"
         try:
             yield
         finally:

@@ -47,11 +47,6 @@ class Execution:
                 return
             await self._news.wait()
 
-    def begin(self, answer: SqlAnswer) -> None:
-        """The first tentative answer, unless a later one is there already."""
-        if self.answer is None:
-            self.change(answer)
-
     def change(self, answer: SqlAnswer) -> None:
         """Another tentative answer."""
         self.withdrawals += self.answer is not None

@@ -25,16 +25,15 @@ from unisono.replicas.execution import Execution
 from unisono.replicas.following import OrderFollower
 from unisono.replicas.opening import name_of, open_store
 from unisono.replicas.operation import (
-    OperationName,
     ReplicaMessage,
-    SqlOperation,
     SqlResult,
     StateCheck,
     StateHash,
     encode_replica_message,
     statement,
 )
-from unisono.replicas.tail import Answered, RollbackCounts, Settled, TentativeTail
+from unisono.replicas.own import OwnOperations
+from unisono.replicas.tail import RollbackCounts, Settled, TentativeTail
 from unisono.replicas.votes import HashVotes
 from unisono.runtime.client.session import Session
 
@@ -90,13 +89,11 @@ class Replica:
         self._config = config
         self._client = secrets.token_hex(8)
         self._name = name or f"{socket.gethostname()}:{name_of(place)}"
-        self._number = 0
-        self._executions: dict[OperationName, Execution] = {}
+        self._asked = 0
         self._checks: dict[int, asyncio.Future[int]] = {}
         self._votes = HashVotes(self._client)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = ThreadPoolExecutor(1, "unisono-replica")
-        self._turns = asyncio.Lock()
         self._news = asyncio.Condition()
         self._changes = self._settles = 0
         self._failure: UnisonoError | None = None
@@ -104,14 +101,15 @@ class Replica:
 
     async def __aenter__(self) -> Self:
         try:
-            self._database = await self._in_thread(
+            self._database = await self.in_thread(
                 lambda: open_store(self._place, {"topics": " ".join(sorted(self._topics))})
             )
         except BaseException:
             self._thread.shutdown()
             raise
         self._tail = TentativeTail(self._database, self._config.tail_max)
-        self._following = OrderFollower(self._database, self._tail, self._config, self._in_thread, self)
+        self._own = OwnOperations(self._client, self._database.engine, self._tail, self._config.steps_max, self)
+        self._following = OrderFollower(self._database, self._tail, self._config, self.in_thread, self)
         try:
             self._stream = self._session.subscribe(
                 *self._topics, start=self._database.position or self._start, reliability=self._reliability
@@ -121,8 +119,8 @@ class Replica:
             self._release()
             raise
         self._is_open = True
-        self._spawn(self._follow())
-        self._spawn(self._bound_tail())
+        self.spawn(self._follow())
+        self.spawn(self._bound_tail())
         return self
 
     async def _follow(self) -> None:
@@ -135,7 +133,7 @@ class Replica:
             seen, applied = self._settles, self._tail.applied
             await asyncio.sleep(self._config.tail_max_s)
             if applied and self._settles == seen:
-                await self._in_thread(self._tail.hold)
+                await self.in_thread(self._tail.hold)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -150,6 +148,7 @@ class Replica:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._own.close()
         await self._stream.close()
         self._end(WithdrawnError("the replica was closed before the order was known", is_definite=False))
         self._release()
@@ -176,25 +175,8 @@ class Replica:
         if topic not in self._topics:
             raise MisuseError(f"topic {topic!r} is none of this replica's: {', '.join(self._topics)}")
         checked = tuple(statement(sql, params) for sql, params in statements)
-        async with self._turns:
-            self.check_alive()
-            self._number += 1
-            operation = SqlOperation(self._client, self._number, checked, self._database.engine)
-            execution = self._executions[operation.name] = Execution()
-            try:
-                answer = await self._in_thread(lambda: self._tail.add(operation, self._config.steps_max))
-            except BaseException as error:
-                self._executions.pop(operation.name, None)  # not there any more: the replica has stopped meanwhile
-                self._number -= 1
-                if isinstance(error, TransportError):
-                    self._stop(error)
-                raise
-            self.check_alive()
-            if answer is not None:
-                execution.begin(answer)
-            self._spawn(self._publish_operation(topic, operation, execution))
-        await self._tell()
-        return execution
+        self.check_alive()
+        return await self._own.make(topic, checked)
 
     async def query(self, sql: str, params: Any = (), tentative: bool = False) -> SqlResult:
         """Reads the stable state, or with `tentative` what the own operations would make of it.
@@ -203,7 +185,7 @@ class Replica:
         """
         self.check_alive()
         asked = statement(sql, params)
-        return await self._in_thread(lambda: self._database.read(asked.sql, asked.params, tentative))
+        return await self.in_thread(lambda: self._database.read(asked.sql, asked.params, tentative))
 
     async def watch(self, sql: str, params: Any = (), tentative: bool = False) -> AsyncIterator[SqlResult]:
         """What a query gives now, and again whenever that has changed. Tentative results may be taken back by the next.
@@ -225,7 +207,7 @@ class Replica:
     async def wait_stable(self) -> None:
         """Returns when the order of everything executed here before is known, and so all that came before it."""
         self.check_alive()
-        waiting = [execution.stable() for execution in self._executions.values()]
+        waiting = [execution.stable() for execution in self._own.under_way()]
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, WithdrawnError):
                 raise outcome
@@ -241,10 +223,10 @@ class Replica:
         """
         self.check_alive()
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._number += 1
-        asked = StateCheck(self._client, self._number)
+        self._asked += 1
+        asked = StateCheck(self._client, self._asked)
         self._checks[asked.number] = done
-        await self._publish(self._topics[0], asked)
+        await self.publish(self._topics[0], asked)
         count = await done
         await asyncio.sleep(self._config.check_wait_s)
         self.check_alive()
@@ -254,7 +236,7 @@ class Replica:
         """A copy of the stable state: a new replica that is given this file begins where the copy ends."""
         self.check_alive()
         target = Path(path)
-        await self._in_thread(lambda: self._database.copy_to(target))
+        await self.in_thread(lambda: self._database.copy_to(target))
 
     def status(self) -> ReplicaStatus:
         """How far the replica is, and why it does not go on, if it does not."""
@@ -266,37 +248,26 @@ class Replica:
 
     async def settled(self, settled: Settled) -> None:
         self._settles += 1
-        for operation, answer in settled.stable:
-            execution = self._executions.pop(operation.name, None)
-            if execution is not None:
-                execution.settle(answer)
-        await self._changed(settled.changed)
+        await self._own.settle(settled.stable, settled.changed)
 
     async def compare(self, check: StateCheck | None) -> None:
         """Says the hash of the state, and looks after a while at what the others have said."""
         count = self._database.count
-        said = StateHash(self._client, self._name, count, await self._in_thread(self._database.hash))
+        said = StateHash(self._client, self._name, count, await self.in_thread(self._database.hash))
         self._votes.hear(said)
-        self._spawn(self._judge(said))
+        self.spawn(self._judge(said))
         if check is not None and check.client == self._client and check.number in self._checks:
             self._checks.pop(check.number).set_result(count)
 
     async def _judge(self, said: StateHash) -> None:
-        await self._publish(self._topics[0], said)
+        await self.publish(self._topics[0], said)
         await asyncio.sleep(self._config.check_wait_s)
         self._votes.judge(said.count)
 
     def hear_hash(self, said: StateHash) -> None:
         self._votes.hear(said)
 
-    async def _changed(self, answers: list[Answered]) -> None:
-        for operation, answer in answers:
-            execution = self._executions.get(operation.name)
-            if execution is not None:
-                execution.change(answer)
-        await self._tell()
-
-    async def _tell(self) -> None:
+    async def tell(self) -> None:
         """Whoever watches looks again."""
         async with self._news:
             self._changes += 1
@@ -304,19 +275,7 @@ class Replica:
 
     # publishing
 
-    async def _publish_operation(self, topic: str, operation: SqlOperation, execution: Execution) -> None:
-        try:
-            outcome = await self._publish(topic, operation)
-        except UnisonoError as error:
-            outcome = Refused(0, str(error)) if isinstance(error, MisuseError) else Unknown(0, str(error))
-        if isinstance(outcome, Accepted) or operation.name not in self._executions:
-            return
-        changed = await self._in_thread(lambda: self._tail.drop(operation.name))
-        self._executions.pop(operation.name, None)
-        execution.fail(WithdrawnError(outcome.reason, is_definite=isinstance(outcome, Refused)))
-        await self._changed(changed)
-
-    async def _publish(self, topic: str, message: ReplicaMessage) -> Accepted | Refused | Unknown:
+    async def publish(self, topic: str, message: ReplicaMessage) -> Accepted | Refused | Unknown:
         """Publishes again what has no outcome: whoever hears it twice applies it once."""
         payload = encode_replica_message(message)
         until = asyncio.get_running_loop().time() + self._config.publish_s
@@ -328,11 +287,11 @@ class Replica:
 
     # inside
 
-    def _in_thread(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def in_thread(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         """Everything that touches the database runs in one thread of its own, one after the other."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -341,9 +300,9 @@ class Replica:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._is_open:
-            self._stop(error)
+            self.stop(error)
 
-    def _stop(self, error: BaseException) -> None:
+    def stop(self, error: BaseException) -> None:
         """It does nothing more, and says why."""
         if self._failure is None:
             self._failure = (
@@ -356,14 +315,12 @@ class Replica:
 
     def _end(self, error: UnisonoError) -> None:
         """Nobody waits for what will not come."""
-        for execution in self._executions.values():
-            execution.fail(error)
-        self._executions.clear()
+        self._own.end(error)
         for waiting in self._checks.values():
             waiting.set_exception(error)
         self._checks.clear()
         self._changes += 1
-        telling = asyncio.create_task(self._tell())
+        telling = asyncio.create_task(self.tell())
         telling.add_done_callback(lambda _: None)
 
     def check_alive(self) -> None:

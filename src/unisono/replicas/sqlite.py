@@ -19,7 +19,9 @@ from unisono.replicas.state import hash_of
 from unisono.replicas.store import DoneNumbers
 from unisono.runtime.driver.data_directory import take_lock
 
-FORMAT = 1
+FORMAT = 2
+OPERATION = "operation"
+"""The mark of an operation that nobody undoes when it is done."""
 _OF_THE_STATEMENT = frozenset(
     (
         sqlite3.SQLITE_ERROR,
@@ -126,10 +128,10 @@ class SqliteDatabase:
     def mark(self, name: str) -> None:
         self._writer.execute(f"SAVEPOINT {name}")
 
-    def undo(self, name: str) -> None:
+    def undo(self, mark: str) -> None:
         """Everything since the mark is taken back; the mark is gone as well."""
-        self._writer.execute(f"ROLLBACK TO {name}")
-        self._writer.execute(f"RELEASE {name}")
+        self._writer.execute(f"ROLLBACK TO {mark}")
+        self._writer.execute(f"RELEASE {mark}")
 
     def commit(self, position: str, done: Iterable[OperationName], count: int) -> None:
         """All that was run is on disk together with the place in the order that it brings us to."""
@@ -156,25 +158,29 @@ class SqliteDatabase:
     def _save(self, client: str, floor: int, beyond: str) -> None:
         self._writer.execute(f"INSERT OR REPLACE INTO {OWN_TABLES}client VALUES (?, ?, ?)", (client, floor, beyond))
 
-    def run(self, operation: SqlOperation, steps_max: int = 0) -> SqlAnswer:
+    def run(self, operation: SqlOperation, steps_max: int = 0, mark: str | None = None) -> SqlAnswer:
         """Runs all statements, or has no effect. With `steps_max` it raises MisuseError for what no replica should be
-        asked to do; without, the same is an answer with an error, as everywhere else."""
-        self.mark("operation")
+        asked to do; without, the same is an answer with an error, as everywhere else. With `mark` it can be undone."""
+        self.mark(mark or OPERATION)
         results: list[SqlResult] = []
         with self._bounded(steps_max):
             for one in operation.statements:
                 try:
                     results.append(self._run(one))
                 except (sqlite3.Error, sqlite3.Warning, MisuseError, ValueError, OverflowError) as error:
-                    return self._failed(error, is_first_try=steps_max > 0)
-        self._writer.execute("RELEASE operation")
+                    answer = self._failed(error, mark or OPERATION, is_first_try=steps_max > 0)
+                    if mark is not None:
+                        self.mark(mark)
+                    return answer
+        if mark is None:
+            self._writer.execute(f"RELEASE {OPERATION}")
         return SqlAnswer(tuple(results))
 
     def keeps_readers_out(self, operation: SqlOperation) -> bool:
         """Readers see the state of the last commit, whatever is done after it."""
         return False
 
-    def _failed(self, error: Exception, is_first_try: bool) -> SqlAnswer:
+    def _failed(self, error: Exception, mark: str, is_first_try: bool) -> SqlAnswer:
         """The answer of an operation without effect; errors of this machine, and of a first try, are raised."""
         if (
             isinstance(error, sqlite3.Error)
@@ -186,7 +192,7 @@ class SqliteDatabase:
             raise _stops(self.path, error) from None
         if not self._writer.in_transaction:
             raise InvariantError(f"an operation has ended the transaction of {self.path}")
-        self.undo("operation")
+        self.undo(mark)
         reason = str(error) if isinstance(error, MisuseError) else self._authorizer.reason or str(error)
         if is_first_try and not isinstance(error, sqlite3.IntegrityError):
             raise MisuseError(reason) from None

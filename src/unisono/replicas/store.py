@@ -34,7 +34,7 @@ class ReplicaStore(Protocol):
 
     def mark(self, name: str) -> None: ...
 
-    def undo(self, name: str) -> None:
+    def undo(self, mark: str) -> None:
         """Everything since the mark is taken back; the mark is gone as well."""
 
     def commit(self, position: str, done: Iterable[OperationName], count: int) -> None:
@@ -44,9 +44,9 @@ class ReplicaStore(Protocol):
         """An operation of this name has had its effect."""
         ...
 
-    def run(self, operation: SqlOperation, steps_max: int = 0) -> SqlAnswer:
+    def run(self, operation: SqlOperation, steps_max: int = 0, mark: str | None = None) -> SqlAnswer:
         """Runs all statements, or has no effect. With `steps_max` it raises MisuseError for what no replica should be
-        asked to do; without, the same is an answer with an error, as everywhere else."""
+        asked to do; without, the same is an answer with an error, as everywhere else. With `mark` it can be undone."""
         ...
 
     def keeps_readers_out(self, operation: SqlOperation) -> bool:
@@ -94,40 +94,52 @@ class ReplicaState(Protocol):
     def close(self) -> None: ...
 
 
+NumberRun = tuple[int, int]
+"""The first and the last of numbers in a row."""
+
+
 class DoneNumbers:
-    """Which operations have had their effect: of every client all up to a floor, and some beyond."""
+    """Which operations have had their effect: of every client all up to a floor, and runs of numbers beyond."""
 
     def __init__(self, load: Callable[[str], tuple[int, str] | None], save: Callable[[str, int, str], object]) -> None:
         self._load, self._save = load, save
-        self._known: dict[str, tuple[int, list[int]]] = {}
+        self._known: dict[str, tuple[int, list[NumberRun]]] = {}
 
     def has(self, client: str, number: int) -> bool:
         floor, beyond = self._of(client)
-        return number <= floor or number in beyond
+        return number <= floor or any(first <= number <= last for first, last in beyond)
 
     def add(self, done: Iterable[OperationName]) -> None:
         """In the transaction of their data, which is committed next."""
-        changed: dict[str, None] = {}
+        numbers: dict[str, list[int]] = {}
         for client, number in done:
+            numbers.setdefault(client, []).append(number)
+        for client, new in numbers.items():
             floor, beyond = self._of(client)
-            left = sorted({*beyond, number})
-            while left and left[0] == floor + 1:
-                floor = left.pop(0)
-            self._known[client] = floor, left
-            changed[client] = None
-        for client in changed:
-            floor, left = self._known[client]
-            self._save(client, floor, msgspec.json.encode(left).decode())
+            (_, floor), *beyond = _merged([(0, floor), *beyond, *((number, number) for number in new)])
+            self._known[client] = floor, beyond
+            self._save(client, floor, msgspec.json.encode(beyond).decode())
 
-    def _of(self, client: str) -> tuple[int, list[int]]:
+    def _of(self, client: str) -> tuple[int, list[NumberRun]]:
         known = self._known.get(client)
         if known is None:
             row = self._load(client)
-            known = (row[0], msgspec.json.decode(row[1], type=list[int])) if row is not None else (0, [])
+            known = (row[0], msgspec.json.decode(row[1], type=list[NumberRun])) if row is not None else (0, [])
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._known[client] = known
         return known
+
+
+def _merged(runs: list[NumberRun]) -> list[NumberRun]:
+    """In their order, with none that touches the next."""
+    merged: list[NumberRun] = []
+    for first, last in sorted(runs):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return merged
 
 
 KNOWN_MAX = 10_000

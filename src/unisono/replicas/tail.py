@@ -123,14 +123,8 @@ class TentativeTail:
             self._database.rest()
 
     def _apply(self, operation: SqlOperation, steps_max: int = 0) -> SqlAnswer:
-        mark = _mark(operation)
-        self._database.mark(mark)
-        try:
-            answer = self._answers[operation.name] = self._database.run(operation, steps_max)
-        except MisuseError:
-            if self._database.in_transaction:
-                self._database.undo(mark)
-            raise
+        answer = self._database.run(operation, steps_max, _mark(operation))
+        self._answers[operation.name] = answer
         return answer
 
     def _take_back(self, kept: int, counts: bool) -> dict[OperationName, SqlAnswer]:

@@ -23,7 +23,9 @@ from unisono.replicas.postgres.determinism import SCHEMA, DeterminismCheck, firs
 from unisono.replicas.postgres.state import hash_of, identity_of
 from unisono.replicas.store import DoneNumbers
 
-FORMAT = "1"
+FORMAT = "2"
+OPERATION = "operation"
+"""The mark of an operation that nobody undoes when it is done."""
 LOCK = 0x756E69736F6E6F  # the letters of the name
 LOCK_WAIT_S = 3.0
 """A server notices only after a while that the process which had the lock is dead."""
@@ -139,10 +141,10 @@ class PostgresDatabase:
         self.begin()
         self._writer.later(f"SAVEPOINT {name}")
 
-    def undo(self, name: str) -> None:
+    def undo(self, mark: str) -> None:
         """Everything since the mark is taken back, its locks too; the mark is gone as well."""
-        self._writer.later(f"ROLLBACK TO {name}")
-        self._writer.later(f"RELEASE {name}")
+        self._writer.later(f"ROLLBACK TO {mark}")
+        self._writer.later(f"RELEASE {mark}")
         self._writer.flush()
         if self._schema_changed:
             self._checks.forget()
@@ -180,10 +182,10 @@ class PostgresDatabase:
             *(client, floor, beyond),
         )
 
-    def run(self, operation: SqlOperation, steps_max: int = 0) -> SqlAnswer:
+    def run(self, operation: SqlOperation, steps_max: int = 0, mark: str | None = None) -> SqlAnswer:
         """Runs all statements, or has no effect. With `steps_max` it raises MisuseError for what no replica should be
-        asked to do; without, the same is an answer with an error, as everywhere else."""
-        self.mark("operation")
+        asked to do; without, the same is an answer with an error, as everywhere else. With `mark` it can be undone."""
+        self.mark(mark or OPERATION)
         if steps_max:
             self._writer.later(f"SET LOCAL statement_timeout = {max(steps_max // STEPS_PER_MS, 1)}")
         results: list[SqlResult] = []
@@ -191,26 +193,30 @@ class PostgresDatabase:
             try:
                 results.append(self._run(one))
             except (StatementError, MisuseError) as error:
-                return self._failed(error, is_first_try=steps_max > 0)
+                answer = self._failed(error, mark or OPERATION, is_first_try=steps_max > 0)
+                if mark is not None:
+                    self.mark(mark)
+                return answer
         if steps_max:
             self._writer.later("SET LOCAL statement_timeout = 0")
-        self._writer.later("RELEASE operation")
+        if mark is None:
+            self._writer.later(f"RELEASE {OPERATION}")
         return SqlAnswer(tuple(results))
 
     def keeps_readers_out(self, operation: SqlOperation) -> bool:
         """A change of the schema locks its tables against everybody until it is committed or taken back."""
         return any(is_ddl(one.sql) for one in operation.statements)
 
-    def _failed(self, error: StatementError | MisuseError, is_first_try: bool) -> SqlAnswer:
+    def _failed(self, error: StatementError | MisuseError, mark: str, is_first_try: bool) -> SqlAnswer:
         """The answer of an operation without effect; errors of this machine, and of a first try, are raised."""
         if isinstance(error, StatementError) and not _is_of_the_statement(error):
             if is_first_try and error.state == "57014":
-                self.undo("operation")
+                self.undo(mark)
                 raise MisuseError("the operation takes too long (steps_max): make it smaller") from None
             raise self._stops(error) from None
         if not self._writer.in_transaction:
             raise InvariantError(f"an operation has ended the transaction of {self.place}")
-        self.undo("operation")
+        self.undo(mark)
         if is_first_try and not (isinstance(error, StatementError) and error.state.startswith("23")):
             raise MisuseError(str(error)) from None
         return SqlAnswer(error=str(error) if isinstance(error, MisuseError) else _agreed(error))

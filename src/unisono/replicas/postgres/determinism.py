@@ -9,6 +9,7 @@ on it. What no tree shows, the bodies of functions in PL/pgSQL, is read for word
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import islice, pairwise
 
 from msgspec import Struct
@@ -131,6 +132,7 @@ _WHOLE_KEYS = """SELECT i.indkey::text FROM pg_index i WHERE i.indrelid = $1::in
     ORDER BY 1"""
 
 
+@lru_cache(maxsize=256)
 def is_ddl(sql: str) -> bool:
     """It changes the schema, or empties a table as if it did."""
     words = first_words(sql)
