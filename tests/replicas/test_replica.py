@@ -133,6 +133,118 @@ async def test_stable_answers_of_a_key_form_one_order_and_tentative_ones_do_not(
 
 
 @plays
+async def test_a_replica_that_applies_what_the_session_delivers_and_nothing_before_rolls_nothing_back(
+    tmp_path: Path,
+) -> None:
+    """TO as the thesis means it, held back until the order is known: no answer is tentative, none is taken back."""
+    patient = structs.replace(QUICK, tail_max=0)
+    async with (
+        unisono.testing.deployment(delay="3ms", reorder=True, seed=5) as world,
+        world.connect() as here,
+        world.connect() as there,
+        forgetful(here, tmp_path / "a.db", "a", patient) as first,
+        forgetful(there, tmp_path / "b.db", "b", patient) as second,
+    ):
+        await (await first.transaction(STOCK)).stable()
+        await second.catch_up()
+        executions = []
+        for turn in range(200):
+            replica = (first, second)[turn % 2]
+            executions.append(await replica.execute("UPDATE stock SET n = n * 3 % 1009 + ? WHERE id = 1", (turn,)))
+        assert {execution.answer for execution in executions if not execution.is_stable} == {None}
+        for execution in executions:
+            assert (await execution.stable()).error is None
+        await first.catch_up()
+        await second.catch_up()
+        for replica in (first, second):
+            counts = replica.status().rollbacks
+            assert counts.arrivals >= 200
+            assert (counts.with_undo, counts.undone, counts.undos) == (0, 0, 0)
+        assert sum(execution.withdrawals for execution in executions) == 0
+
+
+@plays
+async def test_what_others_have_published_is_tentative_before_its_order_is_known(tmp_path: Path) -> None:
+    """A subscription with order="fifo" is the tentative stream: the same events under the same ids, sooner."""
+    async with (
+        unisono.testing.deployment() as world,
+        world.connect() as here,
+        world.connect() as there,
+        here.subscribe("ops", order="fifo") as early,
+        here.subscribe("ops") as ordered,
+        forgetful(here, tmp_path / "a.db", "a") as cautious,
+        Replica(
+            *(here, tmp_path / "b.db", ["ops"]),
+            name="b",
+            start="latest",
+            reliability="best-effort",
+            optimistic=True,
+            config=QUICK,
+        ) as optimistic,
+        forgetful(there, tmp_path / "c.db", "c") as writer,
+    ):
+        await (await writer.transaction(STOCK)).stable()
+        await cautious.catch_up()
+        await optimistic.catch_up()
+        asked = "SELECT n FROM stock"
+        world.take_home_away()  # nobody numbers what comes now
+        execution = await writer.execute("UPDATE stock SET n = 3")
+        async for result in optimistic.watch(asked, tentative=True):
+            if result.rows == ((3,),):
+                break
+        assert (await optimistic.query(asked)).rows == ((5,),)
+        assert (await cautious.query(asked, tentative=True)).rows == ((5,),)
+        assert not execution.is_stable
+        assert optimistic.status().tentative == 1
+        world.bring_home_back()
+        await execution.stable()
+        await optimistic.catch_up()
+        assert (await optimistic.query(asked)).rows == ((3,),)
+        ids = [(await anext(stream)).id for stream in (early, ordered) for _ in range(4)]
+        assert ids[:4] == ids[4:], "one event has one name, whether its order is known or not"
+
+
+@plays
+async def test_a_caller_that_does_not_wait_leaves_nothing_half_done(tmp_path: Path) -> None:
+    """An operation whose caller was cancelled was not tried, or it is published like any other."""
+    async with pair(tmp_path) as (first, second):
+        await (await first.transaction(STOCK)).stable()
+        for steps in range(12):
+            given_up = asyncio.create_task(first.execute("UPDATE stock SET n = n + 1"))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            given_up.cancel()
+        for replica in (first, second, first):
+            await replica.catch_up()
+        assert first.status().tentative == 0
+        asked = "SELECT n FROM stock"
+        rows = [(await replica.query(asked, tentative=True)).rows for replica in (first, second)]
+        assert rows[0] == rows[1]
+
+
+@plays
+async def test_numbers_of_a_replica_have_no_holes_but_what_was_withdrawn(tmp_path: Path) -> None:
+    """What was done is kept for ever, as a floor and runs beyond it: its size is that of the holes."""
+    async with pair(tmp_path) as (first, second):
+        await (await first.transaction(STOCK)).stable()
+        for _ in range(3):
+            with pytest.raises(MisuseError):
+                await first.execute("UPDATE stock SET n = random()")
+            await first.check()
+            await (await first.execute("UPDATE stock SET n = n + 1")).stable()
+        await second.catch_up()
+        database = second._database
+        for number in (9, 10, 14, 12, 13, 8):
+            database._done.add([("somebody", number)])
+        assert [database._done.has("somebody", number) for number in range(7, 16)] == [
+            *(False, True, True, True, False, True, True, True, False)
+        ]
+        known = "SELECT floor, beyond FROM _unisono_client WHERE client IN (?, 'somebody') ORDER BY client = 'somebody'"
+        asked = database._writer.execute(known, (first._client,)).fetchall()
+        assert asked == [(4, "[]"), (0, "[[8,10],[12,14]]")]
+
+
+@plays
 async def test_queries_see_what_is_stable_and_tentative_ones_what_is_ours(tmp_path: Path) -> None:
     async with (
         unisono.testing.deployment() as world,

@@ -138,7 +138,8 @@ class Oracle:
 
 
 def play(seed: int, engine: Engine, steps: int) -> None:
-    """Two clients; the order mixes what they have made, some of it twice, and never brings what was dropped."""
+    """Three clients; the order mixes what they have made, some of it twice, and never brings what was dropped. Of the
+    third one everything is heard before its order is known."""
     dice = random.Random(seed)
     oracle = Oracle(engine.open("oracle"))
     database = engine.open("a")
@@ -148,7 +149,8 @@ def play(seed: int, engine: Engine, steps: int) -> None:
     tail.settle([begin], "p0")
     made: list[SqlOperation] = []
     past: list[SqlOperation] = []
-    own, others, settled = 0, 1, 0
+    foreseen: list[SqlOperation] = []
+    own, others, early, settled = 0, 1, 0, 0
     tentative: dict[tuple[str, int], object] = {}
     for step in range(steps):
         what = dice.random()
@@ -165,10 +167,18 @@ def play(seed: int, engine: Engine, steps: int) -> None:
             tentative.pop(gone.name, None)
         elif what < 0.65:
             tail.hold()
+        elif what < 0.7:
+            early += 1
+            foreseen.append(engine.operation(dice, "early", early))
+            tail.foresee([*past[-1:], *made[-1:], foreseen[-1], *foreseen[:1]])
+        elif what < 0.72:
+            tentative.update((operation.name, answer) for operation, answer in tail.forget())
         else:
             part: list[SqlOperation] = []
             for _ in range(dice.randint(0, 4)):
-                if made and dice.random() < 0.6:
+                if foreseen and dice.random() < 0.3:
+                    part.append(foreseen.pop(dice.randrange(len(foreseen))))
+                elif made and dice.random() < 0.6:
                     part.append(made.pop(0 if dice.random() < 0.8 else dice.randrange(len(made))))
                 else:
                     others += 1
@@ -266,4 +276,31 @@ def test_an_answer_that_is_held_and_comes_true_is_not_told_again(tmp_path: Path)
     other = SqlOperation("other", 1, (SqlStatement("INSERT INTO t VALUES (7)"),))
     changed = tail.settle([other], "p2").changed
     assert [(operation.number, answer.rows) for operation, answer in changed] == [(3, ((8,),))]
+    database.close()
+
+
+def test_what_was_foreseen_is_tentative_until_its_order_is_known_or_never_comes(tmp_path: Path) -> None:
+    def rows(tentative: bool) -> list[object]:
+        return [row[0] for row in database.read("SELECT x FROM t", (), tentative).rows]
+
+    def insert(client: str, number: int) -> SqlOperation:
+        return SqlOperation(client, number, (SqlStatement("INSERT INTO t VALUES (?)", (f"{client} {number}",)),))
+
+    database = SqliteDatabase(tmp_path / "a.db", {"topics": "t"})
+    tail = TentativeTail(database, 3)
+    tail.settle([SqlOperation("other", 1, (SqlStatement("CREATE TABLE t(x)"),))], "p1")
+    tail.foresee([insert("other", 2)])
+    tail.add(insert("me", 1), 0)
+    tail.foresee([insert("other", 3), insert("other", 2), insert("me", 1), insert("other", 4)])
+    assert (rows(False), rows(True)) == ([], ["other 2", "me 1", "other 3"]), "as many as the bound, each once"
+    tail.settle([insert("other", 2), insert("me", 1)], "p2")
+    assert tail.counts.undos == 0, "the order is the one in which they were heard"
+    tail.foresee([insert("other", 2)])
+    assert (rows(False), rows(True)) == (["other 2", "me 1"], ["other 2", "me 1", "other 3"])
+    assert (tail.forget(), tail.foreseen) == ([], 1)
+    tail.add(insert("me", 2), 0)
+    assert (tail.forget(), tail.foreseen) == ([], 0)
+    assert rows(True) == ["other 2", "me 1", "me 2"], "what has no order for long is taken back"
+    tail.settle([insert("other", 3)], "p3")
+    assert rows(False) == ["other 2", "me 1", "other 3"], "and applied when it comes"
     database.close()

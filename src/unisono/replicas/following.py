@@ -5,9 +5,11 @@ A part ends where all replicas compare their states, so that each takes its hash
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
 
-from unisono.errors import DataLossError, MisuseError
+from unisono.errors import DataLossError, FormatError, MisuseError
 from unisono.replicas.config import ReplicaConfig
 from unisono.replicas.operation import SqlOperation, StateCheck, StateHash, decode_replica_message
 from unisono.replicas.store import ReplicaStore
@@ -16,8 +18,6 @@ from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.client.subscription.notification import Notification
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class ReplicaListener(Protocol):
@@ -30,6 +30,9 @@ class ReplicaListener(Protocol):
 
     def hear_hash(self, said: StateHash) -> None: ...
 
+    async def tell(self) -> None:
+        """What is tentative is something else now."""
+
 
 class OrderFollower:
     """The reader of one subscription, the only one that settles operations."""
@@ -39,7 +42,7 @@ class OrderFollower:
         database: ReplicaStore,
         tail: TentativeTail,
         config: ReplicaConfig,
-        in_thread: Callable[[Callable[[], Settled]], Awaitable[Settled]],
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         listener: ReplicaListener,
     ) -> None:
         self._database, self._tail, self._config = database, tail, config
@@ -51,6 +54,19 @@ class OrderFollower:
         """Ends with the stream; raises DataLossError where a number will not come."""
         async for batch in stream.batches(self._config.batch_max):
             await self._take(batch)
+
+    async def foresee(self, stream: EventStream) -> None:
+        """Reads what others have published before its order is known; whatever else comes is for `follow`."""
+        async for batch in stream.batches(self._config.batch_max):
+            operations: list[SqlOperation] = []
+            for notification in batch:
+                with suppress(FormatError):
+                    message = decode_replica_message(notification.payload)
+                    if isinstance(message, SqlOperation) and message.engine == self._database.engine:
+                        operations.append(message)
+            if operations:
+                await self._in_thread(partial(self._tail.foresee, operations))
+                await self._listener.tell()
 
     async def _take(self, batch: list[Notification]) -> None:
         part: list[SqlOperation] = []

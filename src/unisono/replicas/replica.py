@@ -36,6 +36,7 @@ from unisono.replicas.own import OwnOperations
 from unisono.replicas.tail import RollbackCounts, Settled, TentativeTail
 from unisono.replicas.votes import HashVotes
 from unisono.runtime.client.session import Session
+from unisono.runtime.client.subscription.event_stream import EventStream
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +74,13 @@ class Replica:
         name: str | None = None,
         start: str = "earliest",
         reliability: Reliability = "reliable",
+        optimistic: bool = False,
         config: ReplicaConfig = ReplicaConfig(),
     ) -> None:
         """`place` is an SQLite file, or an empty database at `postgres://user@host/name`. What is new begins at `start`
         ("latest" is right only before the first operation of a set).
 
+        With `optimistic` operations of other replicas are tentative as soon as they are heard, too.
         With `reliability="best-effort"` nobody keeps operations: a replica that misses one stops for good.
         """
         if isinstance(topics, str) or not topics:
@@ -86,12 +89,14 @@ class Replica:
         self._session, self._place, self._topics = session, place, tuple(dict.fromkeys(topics))
         self._start: str = start
         self._reliability: Reliability = reliability
+        self._optimistic = optimistic
         self._config = config
         self._client = secrets.token_hex(8)
         self._name = name or f"{socket.gethostname()}:{name_of(place)}"
         self._asked = 0
         self._checks: dict[int, asyncio.Future[int]] = {}
         self._votes = HashVotes(self._client)
+        self._streams: list[EventStream] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = ThreadPoolExecutor(1, "unisono-replica")
         self._news = asyncio.Condition()
@@ -110,21 +115,27 @@ class Replica:
         self._tail = TentativeTail(self._database, self._config.tail_max)
         self._own = OwnOperations(self._client, self._database.engine, self._tail, self._config.steps_max, self)
         self._following = OrderFollower(self._database, self._tail, self._config, self.in_thread, self)
+        follows = self._session.subscribe(
+            *self._topics, start=self._database.position or self._start, reliability=self._reliability
+        )
+        foresees = self._session.subscribe(*self._topics, order="fifo") if self._optimistic else None
         try:
-            self._stream = self._session.subscribe(
-                *self._topics, start=self._database.position or self._start, reliability=self._reliability
-            )
-            await self._stream.__aenter__()
+            for stream in filter(None, (follows, foresees)):
+                await stream.__aenter__()
+                self._streams.append(stream)
         except BaseException:
+            await self._close_streams()
             self._release()
             raise
         self._is_open = True
-        self.spawn(self._follow())
+        self.spawn(self._follow(follows))
+        if foresees is not None:
+            self.spawn(self._following.foresee(foresees))
         self.spawn(self._bound_tail())
         return self
 
-    async def _follow(self) -> None:
-        await self._following.follow(self._stream)
+    async def _follow(self, stream: EventStream) -> None:
+        await self._following.follow(stream)
         raise TransportError("the subscription has ended")
 
     async def _bound_tail(self) -> None:
@@ -134,6 +145,8 @@ class Replica:
             await asyncio.sleep(self._config.tail_max_s)
             if applied and self._settles == seen:
                 await self.in_thread(self._tail.hold)
+            if self._tail.foreseen:
+                await self._own.settle((), await self.in_thread(self._tail.forget))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -149,9 +162,13 @@ class Replica:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._own.close()
-        await self._stream.close()
+        await self._close_streams()
         self._end(WithdrawnError("the replica was closed before the order was known", is_definite=False))
         self._release()
+
+    async def _close_streams(self) -> None:
+        for stream in self._streams:
+            await stream.close()
 
     def _release(self) -> None:
         self._thread.submit(self._database.close).result()

@@ -1,6 +1,6 @@
-"""Own operations whose order is not known yet, and what becomes of them when it is.
+"""Operations whose order is not known yet, own ones and foreseen ones of others, and what becomes of them when it is.
 
-They are applied in the order in which they were made, after the stable state, each after a savepoint of its own. When
+They are applied in the order in which they came, after the stable state, each after a savepoint of its own. When
 the order says what comes next and it is the first of them, it is confirmed where it stands. When it is something else,
 all of them are taken back in one step, it is applied, and they are done again: their answers may change, and whoever
 waits is told.
@@ -19,7 +19,7 @@ Answered = tuple[SqlOperation, SqlAnswer]
 
 
 class Settled(Struct, frozen=True):
-    """What a part of the order has brought: stable answers, and own operations with another tentative answer."""
+    """What a part of the order has brought: stable answers, and operations with another tentative answer."""
 
     stable: list[Answered]
     changed: list[Answered]
@@ -32,13 +32,13 @@ class RollbackCounts(Struct):
     with_undo: int = 0
     """Arrivals for which others had to be taken back."""
     undone: int = 0
-    """Own operations that were taken back at least once."""
+    """Tentative operations that were taken back at least once."""
     undos: int = 0
     """How often any of them was."""
 
 
 class TentativeTail:
-    """The own operations, in the order they were made; as many as `tail_max` are applied."""
+    """Operations without an order, as they came; as many as `tail_max` are applied."""
 
     def __init__(self, database: ReplicaStore, tail_max: int) -> None:
         self._database = database
@@ -47,6 +47,7 @@ class TentativeTail:
         self._answers: dict[OperationName, SqlAnswer] = {}  # of the first of them, those that are applied
         self._told: dict[OperationName, SqlAnswer] = {}  # of those that are held back
         self._undone: set[OperationName] = set()
+        self._foreseen: dict[OperationName, bool] = {}  # of others -> it was there when we last looked
         self.counts = RollbackCounts()
 
     def __len__(self) -> int:
@@ -69,11 +70,30 @@ class TentativeTail:
             raise
         self._waiting.append(operation)
         if self._database.keeps_readers_out(operation):
-            self._database.undo(_mark(operation))
+            self._database.undo(_mark(len(self._answers) - 1))
             del self._answers[operation.name]
             self._rest()
             return None
         return answer
+
+    def foresee(self, operations: Sequence[SqlOperation]) -> None:
+        """Others have published these: they are applied after what is there, unless their order was known first."""
+        known = {operation.name for operation in self._waiting}
+        for operation in operations:
+            if len(known) < self._tail_max and operation.name not in known and not self._database.has_done(operation):
+                known.add(operation.name)
+                self._foreseen[operation.name] = False
+                self.add(operation, steps_max=0)
+
+    def forget(self) -> list[Answered]:
+        """What was foreseen before the last time, and has no order still, may never have one. What changes by that."""
+        old = [name for name, was_there in self._foreseen.items() if was_there]
+        self._foreseen = dict.fromkeys(self._foreseen, True)
+        return self.drop(*old) if old else []
+
+    @property
+    def foreseen(self) -> int:
+        return len(self._foreseen)
 
     @property
     def applied(self) -> int:
@@ -84,10 +104,10 @@ class TentativeTail:
         self._told |= self._take_back(0, counts=True)
         self._rest()
 
-    def drop(self, name: OperationName) -> list[Answered]:
-        """An operation will not come: the others are done again. Those whose answer is another one now."""
+    def drop(self, *names: OperationName) -> list[Answered]:
+        """Operations will not come: the others are done again. Those whose answer is another one now."""
         before = self._take_back(0, counts=False)
-        self._waiting = [operation for operation in self._waiting if operation.name != name]
+        self._leave(names)
         changed = self._do_again(before)
         self._rest()
         return changed
@@ -106,7 +126,7 @@ class TentativeTail:
             stable = [(operation, self._database.run(operation)) for operation in fresh]
             if before:
                 self.counts.with_undo += sum(name not in before for name in names)
-        self._waiting = [operation for operation in self._waiting if operation.name not in set(names)]
+        self._leave(names)
         self._database.commit(position, names, self._database.count + len(arrived))
         return Settled(stable, self._do_again(before))
 
@@ -118,12 +138,18 @@ class TentativeTail:
                 fresh.setdefault(operation.name, operation)
         return list(fresh.values())
 
+    def _leave(self, names: Sequence[OperationName]) -> None:
+        gone = set(names)
+        self._waiting = [operation for operation in self._waiting if operation.name not in gone]
+        for name in names:
+            self._foreseen.pop(name, None)
+
     def _rest(self) -> None:
         if not self._answers:
             self._database.rest()
 
     def _apply(self, operation: SqlOperation, steps_max: int = 0) -> SqlAnswer:
-        answer = self._database.run(operation, steps_max, _mark(operation))
+        answer = self._database.run(operation, steps_max, _mark(len(self._answers)))
         self._answers[operation.name] = answer
         return answer
 
@@ -131,7 +157,7 @@ class TentativeTail:
         """All that is applied but the first `kept`. What their answers were."""
         before, self._answers = self._answers, {}
         if before:
-            self._database.undo(_mark(self._waiting[kept]))
+            self._database.undo(_mark(kept))
         if before and counts:
             self.counts.undos += len(before)
             self.counts.undone += len(before.keys() - self._undone)
@@ -148,5 +174,6 @@ class TentativeTail:
         return [(operation, answer) for operation, answer in done if told.get(operation.name) != answer]
 
 
-def _mark(operation: SqlOperation) -> str:
-    return f"own_{operation.number}"
+def _mark(index: int) -> str:
+    """Before the operation that is applied in this place."""
+    return f"tentative_{index}"
