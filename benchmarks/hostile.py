@@ -37,6 +37,7 @@ from unisono.model.predicate import Box, Filter, canonical, parse
 from unisono.model.predicate.values import point
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.protocols.coded.wire import unpack
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.messages import Creates, Wanted
 from unisono.runtime.client.session import Session
 from unisono.runtime.driver.loop import run as run_loop
@@ -65,9 +66,9 @@ def _frames() -> dict[str, tuple[bytes, bytes]]:
         "silence": (b"", b""),
         "numbers out of range": (HELLO, _letters(out_of_range)),
         "patterns": (HELLO, _letters(*[control.Watch(ME, f"x{i}.*") for i in range(5_000)])),
-        "topics": (HELLO, _letters(*[control.OpenTopics(ME, i, (f"t{i}",)) for i in range(5_000)])),
+        "topics": (HELLO, _letters(*[naming.OpenTopics(ME, i, (f"t{i}",)) for i in range(5_000)])),
         "empty frames": (HELLO, encode_frame([]) * 50_000),
-        "known topics": (HELLO, _letters(*[control.OpenTopics(ME, i, ("trades",)) for i in range(5_000)])),
+        "known topics": (HELLO, _letters(*[naming.OpenTopics(ME, i, ("trades",)) for i in range(5_000)])),
         "publications": (HELLO, _letters(*[Creates(ME, (Wanted(Topic(2**20), 1),))] * 5_000)),
         "questions": (HELLO, _letters(*[control.AskReport(ME)] * 10_000)),
         "archive questions": (HELLO, _letters(*[Fetch(ME, i, 0, ("trades",), seal=True) for i in range(5_000)])),

@@ -16,11 +16,12 @@ from unisono.model.homes import SLOTS, home_of, slot
 from unisono.model.ids import Address, Topic
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.model.time import Micros
+from unisono.protocols.naming.messages import Claimed, OpenTopics, TopicsOpened
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
-from unisono.runtime.links.control import Claimed, OpenTopics, TopicsOpened
-from unisono.runtime.node.topic_names import TopicNames
+from unisono.runtime.node.ordering import CLOCK_TOPICS, TREE_TOPICS
 
 OLD = [f"old.{i}" for i in range(24)]
 NEW = [f"new.{i}" for i in range(24)]
@@ -86,21 +87,21 @@ def test_a_deployment_that_grows_keeps_the_homes_of_its_topics_and_spreads_new_o
 
 
 class Tree:
-    """Desks and the lines between them, each of which keeps its order."""
+    """Nodes that know names, and the lines between them, each of which keeps its order."""
 
     def __init__(self, parents: dict[str, str | None]) -> None:
-        self.desks: dict[str, TopicNames] = {}
+        self.nodes: dict[str, TopicNames] = {}
         self.answers: list[TopicsOpened] = []
         self.lines: dict[tuple[str, str], list[object]] = {}
         for name, parent in parents.items():
             children = tuple(Address(child) for child, above in parents.items() if above == name)
             above = Address(parent) if parent is not None else None
             manager = TopicManager(Address(name), above, children, (), {}, SequencerConfig())
-            self.desks[name] = TopicNames(Address(name), manager, above)
+            self.nodes[name] = TopicNames(Address(name), manager, above, TREE_TOPICS)
 
     def say(self, me: str, message: object) -> None:
-        for effect in self.desks[me].handle(message, Micros(0)):
-            if isinstance(effect, Send) and effect.to in self.desks:
+        for effect in self.nodes[me].handle(message, Micros(0)):
+            if isinstance(effect, Send) and effect.to in self.nodes:
                 self.lines.setdefault((me, effect.to), []).append(effect.message)
             elif isinstance(effect, Send):
                 assert isinstance(effect.message, TopicsOpened)
@@ -120,24 +121,24 @@ def test_where_homes_do_not_move_a_forgotten_name_is_born_anew_at_its_birthplace
     me, root = Address("a"), Address("root")
     manager = TopicManager(me, root, (), (), {}, SequencerConfig())
     old = Topic(1 * SLOTS + slot(me))
-    for homes_move in (False, True):
-        names = TopicNames(me, manager, root, homes_move)
+    for messages in (CLOCK_TOPICS, TREE_TOPICS):
+        names = TopicNames(me, manager, root, messages)
         names.handle(OpenTopics(me, 1, ("x",)), Micros(0))
         names.handle(Claimed("x", slot(me), (), old), Micros(0))
-        assert ("x" in names.at_home) is not homes_move
+        assert ("x" in names.at_home) is (messages is CLOCK_TOPICS)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_name_is_born_once_however_many_ask_for_it_anywhere_in_any_order(seed: int) -> None:
     dice = random.Random(seed)
     tree = Tree({"root": None, "a": "root", "b": "root", "a1": "a", "a2": "a"})
-    asks = [(dice.choice(list(tree.desks)), OpenTopics(Address(f"c{i}"), i, ("x",))) for i in range(5)]
+    asks = [(dice.choice(list(tree.nodes)), OpenTopics(Address(f"c{i}"), i, ("x",))) for i in range(5)]
     while asks or not tree.is_quiet:
         if asks and (tree.is_quiet or dice.random() < 0.3):
             tree.say(*asks.pop())
         else:
             tree.step(dice)
-    (home,) = [name for name, topic_names in tree.desks.items() if "x" in topic_names.mine]
+    (home,) = [name for name, topic_names in tree.nodes.items() if "x" in topic_names.mine]
     places = [topic % SLOTS for answer in tree.answers for _, topic in answer.topics]
     places += [place for answer in tree.answers for _, place in answer.elsewhere]
     assert len(tree.answers) == 5

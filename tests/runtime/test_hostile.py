@@ -18,6 +18,8 @@ from unisono.machine import Send
 from unisono.model.homes import slot
 from unisono.model.ids import Address
 from unisono.model.time import Micros
+from unisono.protocols.naming import messages as naming
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Mark, Pieces, Stamps, Taken, Void, Wanted
 from unisono.protocols.sequencer.node import TopicManager
@@ -25,7 +27,7 @@ from unisono.runtime.brokers.contract import Item
 from unisono.runtime.brokers.sequencer_codec import ATTRIBUTES, from_item, to_item
 from unisono.runtime.links import control
 from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, Rejected, decode_hello, encode_frame
-from unisono.runtime.node.topic_names import TopicNames
+from unisono.runtime.node.ordering import TREE_TOPICS
 from unisono.structures.sessions import Frame, Sessions
 
 CLIENTS = [t for t in get_args(control.Logged) if isinstance(t, type) and t in get_args(control.FromClients["tree"])]
@@ -88,14 +90,16 @@ def topic(dice: random.Random) -> int:
 
 def node() -> Sessions:
     me = Address("n")
-    topic_names = TopicNames(me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), None)
+    topic_names = TopicNames(
+        me, TopicManager(me, None, (Address("hub"),), (), {}, SequencerConfig()), None, TREE_TOPICS
+    )
     return Sessions(topic_names, me, (Address("hub"),), control.NodeMessage, BrokerMessage)
 
 
 def honest(machine: Sessions, number: int) -> bool:
     """An honest client opens a topic and gets its numbers, whatever happened before."""
     client = Address(f"honest{number}")
-    machine.handle(control.OpenTopics(client, number, ("a",)), Micros(number))
+    machine.handle(naming.OpenTopics(client, number, ("a",)), Micros(number))
     topic_names = machine.inside
     assert isinstance(topic_names, TopicNames)
     mine = topic_names.mine["a"]
@@ -106,7 +110,7 @@ def honest(machine: Sessions, number: int) -> bool:
 def attack(seed: int, count: int) -> None:
     dice = random.Random(seed)
     machine = node()
-    machine.handle(control.OpenTopics(Address("c1"), 1, ("a", "b", "b.c")), Micros(0))
+    machine.handle(naming.OpenTopics(Address("c1"), 1, ("a", "b", "b.c")), Micros(0))
     for number in range(count):
         kind = dice.choice(CLIENTS)
         message = invent(dice, kind)

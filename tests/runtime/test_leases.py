@@ -7,9 +7,9 @@ from tests.runtime.test_cluster import FAST, star
 from tests.runtime.test_tokens import introduce
 from unisono.model.ids import Address
 from unisono.model.time import SECOND
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.deployed import sequencer_config
 from unisono.protocols.sequencer.messages import Install
-from unisono.runtime.links import control
 from unisono.runtime.links.frames import Hello
 from unisono.runtime.node.node import Node
 
@@ -62,7 +62,7 @@ def test_a_client_that_a_restart_finds_in_the_log_is_forgotten_after_its_lease(t
             host, manager = node.host, node.sequencer.ordering.machine if node.sequencer is not None else None
             assert host is not None
             assert manager is not None
-            host.post(control.OpenTopics(Address("away"), 1, ("mine",)))
+            host.post(naming.OpenTopics(Address("away"), 1, ("mine",)))
             await host.settle()
             (topic,) = manager.hosted
             host.post(Install(Address("away/1"), 1, (topic,), (topic,)))

@@ -15,6 +15,7 @@ from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.model.time import Micros
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer import lives as room
 from unisono.protocols.sequencer.lives import Began, Height, Lives, Reminds, Seal
 from unisono.runtime.driver.log import FileLog
@@ -157,7 +158,7 @@ def test_a_node_numbers_nothing_before_its_witnesses_had_time_to_speak(tmp_path:
         async with node, unisono.connect(deployment) as session:
             await until(lambda: session.links.is_up(NODE))
             received = node.links.counters.received
-            session.links.send(NODE, control.OpenTopics(session.address, 1, ("a",)))
+            session.links.send(NODE, naming.OpenTopics(session.address, 1, ("a",)))
             await until(lambda: node.links.counters.received > received)
             assert node.host is not None
             await node.host.settle()

@@ -11,6 +11,7 @@ from msgspec import Struct
 from unisono.errors import FormatError, TransportError
 from unisono.model.ids import Address
 from unisono.model.time import Micros
+from unisono.protocols.naming import messages as naming
 from unisono.runtime.driver.log import FileLog, LogConfig
 from unisono.runtime.links import control
 from unisono.runtime.node.ordering import TREE_LOG
@@ -210,7 +211,7 @@ def test_a_log_of_the_sequencer_of_another_release_is_refused_with_what_to_do(tm
         directory = tmp_path / str(snapshot)
         log = FileLog(directory, "sequencer 3", control.Logged)
         list(log.recover()[1])
-        log.commit([Logged(Micros(1), control.OpenTopics(Address("c"), 1, ("trades",)))])
+        log.commit([Logged(Micros(1), naming.OpenTopics(Address("c"), 1, ("trades",)))])
         if snapshot:
             log.finish_snapshot(log.begin_snapshot(Micros(2), {}))
         log.close()

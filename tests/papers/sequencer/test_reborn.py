@@ -8,6 +8,8 @@ from unisono.model.event import Event
 from unisono.model.homes import SLOTS
 from unisono.model.ids import Address, Topic
 from unisono.model.time import SECOND, Micros
+from unisono.protocols.naming import messages as naming
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import HomeReborn, Lapse
@@ -25,7 +27,7 @@ from unisono.protocols.sequencer.messages import (
 )
 from unisono.protocols.sequencer.node import NUMBERS, TopicManager
 from unisono.runtime.links import control
-from unisono.runtime.node.topic_names import TopicNames
+from unisono.runtime.node.ordering import TREE_TOPICS
 from unisono.structures.sessions import Forgotten, Reborn, Reconnected, Sessions
 
 RULES = ("REBORN",)
@@ -51,7 +53,7 @@ class Tree:
     def make(self, name: Address) -> Lives:
         parent = None if name == ROOT else ROOT
         children = (LEFT, RIGHT) if name == ROOT else ()
-        topic_names = TopicNames(name, TopicManager(name, parent, children, (), {}, CONFIG), parent)
+        topic_names = TopicNames(name, TopicManager(name, parent, children, (), {}, CONFIG), parent, TREE_TOPICS)
         peers = children or (ROOT,)
         return Lives(Sessions(topic_names, name, peers, control.NodeMessage, BrokerMessage))
 
@@ -72,8 +74,8 @@ class Tree:
     def open(self, node: Address, name: str) -> Topic:
         (answer,) = [
             m
-            for m in self.tell(node, control.OpenTopics(Address("c"), 1, (name,)))
-            if isinstance(m, control.TopicsOpened)
+            for m in self.tell(node, naming.OpenTopics(Address("c"), 1, (name,)))
+            if isinstance(m, naming.TopicsOpened)
         ]
         self.topics[name] = answer.topics[0][1]
         return self.topics[name]

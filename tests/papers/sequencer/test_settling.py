@@ -10,12 +10,12 @@ from unisono.machine import Deliver, Publish, Refuse, Send, Unknown
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.inputs import Migrate
 from unisono.protocols.sequencer.lives import Lives
 from unisono.protocols.sequencer.messages import Ask, Creates, Moved, Taken, Told, Wanted
 from unisono.protocols.sequencer.node import NUMBERS
-from unisono.runtime.node.topic_names import TopicNames
 from unisono.structures.sessions import Reborn, Reconnected
 
 RULES = ("HOMES",)

@@ -21,6 +21,7 @@ from unisono.model.deployment import Deployment, dump_deployment, load_deploymen
 from unisono.model.ids import Address
 from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec
 from unisono.model.time import Micros
+from unisono.protocols.naming import messages as naming
 from unisono.runtime.driver.data_directory import DataDirectory, Identity
 from unisono.runtime.driver.log import FileLog, LogConfig
 from unisono.runtime.links import control
@@ -152,7 +153,7 @@ def damage(directory: Path, how: str) -> str:
     written = FileLog(directory, TREE_LOG, control.Logged, LogConfig())
     list(written.recover()[1])
     if how == "inputs":
-        written.commit([Logged(Micros(2), control.TopicsOpened(1, ()))])
+        written.commit([Logged(Micros(2), naming.TopicsOpened(1, ()))])
     else:
         written.finish_snapshot(written.begin_snapshot(Micros(1), {"links": 1}))
     written.close()
@@ -224,7 +225,7 @@ def test_a_stop_while_the_log_is_read_again_ends_the_node_and_keeps_the_log(tmp_
         asyncio.run(publish(file, 1))
     log = FileLog(directory, TREE_LOG, control.Logged, LogConfig(sync=False))
     inputs = list(log.recover()[1])
-    many = [Logged(inputs[-1].at, control.OpenTopics(Address("c"), i, (f"t{i}",))) for i in range(60_000)]
+    many = [Logged(inputs[-1].at, naming.OpenTopics(Address("c"), i, (f"t{i}",))) for i in range(60_000)]
     log.commit(many)
     log.close()
     before = sorted(path.name for path in directory.iterdir())

@@ -10,6 +10,7 @@ from tests.runtime.hostile.world import HUB, ME, SMALL, Attacker, Target, attack
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.groups.messages import Commit, Enlist, Portion
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.messages import Ask, Collect, Creates, Install, Renew, Update, Wanted
 from unisono.runtime.brokers.embedded import server as wire
 from unisono.runtime.links import control
@@ -271,7 +272,7 @@ async def more_letters_in_a_frame_than_allowed(target: Target) -> None:
 
 @refused_as("forged")
 async def a_message_in_the_name_of_another_client(target: Target) -> None:
-    await told_inside(target, "forged", control.OpenTopics(Address("victim"), 1, ("trades",)))
+    await told_inside(target, "forged", naming.OpenTopics(Address("victim"), 1, ("trades",)))
 
 
 @refused_as("forged")
@@ -281,7 +282,7 @@ async def a_goodbye_in_the_name_of_another_client(target: Target) -> None:
 
 @refused_as("protocol")
 async def a_frame_in_the_name_of_the_node(target: Target) -> None:
-    await told_inside(target, "protocol", Frame(HUB, 1, control.TopicNamed(Topic(1), "trades")))
+    await told_inside(target, "protocol", Frame(HUB, 1, naming.TopicNamed(Topic(1), "trades")))
 
 
 @refused_as("protocol")
@@ -319,7 +320,7 @@ _number("a_reading_of_a_distance_at_the_end_of_64_bits", control.ClientAt(ME, "e
 _number("an_archive_position_at_the_end_of_64_bits", Fetch(ME, 1, 2**64 - 1, ("trades",)))
 _number("an_archive_number_below_zero", Locate(ME, 1, "trades", -5))
 _number("an_epoch_at_the_end_of_64_bits", Commit(ME, 1, "group", ME, (Portion({0: 2**64 - 1}, {"trades": 1}),)))
-_number("an_open_request_below_zero", control.OpenTopics(ME, -1, ("trades",)))
+_number("an_open_request_below_zero", naming.OpenTopics(ME, -1, ("trades",)))
 
 
 # how much
@@ -338,12 +339,12 @@ async def patterns_of_many_streams_of_one_client(target: Target) -> None:
 @refused_as("topics")
 async def topics_without_end(target: Target) -> None:
     names = tuple(f"t{i}" for i in range(1_000))
-    await told_inside(target, "topics", control.OpenTopics(ME, 1, names))
+    await told_inside(target, "topics", naming.OpenTopics(ME, 1, names))
 
 
 @refused_as("topics")
 async def topics_one_by_one(target: Target) -> None:
-    await told_inside(target, "topics", *[control.OpenTopics(ME, i, (f"t{i}",)) for i in range(1_000)])
+    await told_inside(target, "topics", *[naming.OpenTopics(ME, i, (f"t{i}",)) for i in range(1_000)])
 
 
 @refused_as("topics")
@@ -381,7 +382,7 @@ async def answers_that_are_never_read(target: Target) -> None:
         before = await target.refused("bytes")
         names = tuple(f"t{i}" for i in range(40))  # once they are there, asking for them again has no pace
         while await target.refused("bytes") == before:
-            await asyncio.wait_for(one.say(*[control.OpenTopics(ME, i, names) for i in range(1_000)]), 20)
+            await asyncio.wait_for(one.say(*[naming.OpenTopics(ME, i, names) for i in range(1_000)]), 20)
 
 
 # the embedded broker

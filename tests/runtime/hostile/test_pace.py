@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.runtime.hostile.world import HUB, ME, SMALL, Attacker, attacker, broker_frame, broker_place, target
 from unisono.errors import PeerError
 from unisono.model.ids import Address, Topic
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.messages import Creates, Wanted
 from unisono.runtime.brokers.embedded import server
 from unisono.runtime.brokers.embedded.server import TURN_MESSAGES_MAX
@@ -128,11 +129,11 @@ def test_topics_that_are_born_while_events_are_under_way_are_paced(tmp_path: Pat
             assert role is not None
             role._published = role.broker.counters.published  # nothing is, now
             before = mine.pace.left_s
-            node.node.post(control.OpenTopics(ME, 1, ("born at leisure",)))
+            node.node.post(naming.OpenTopics(ME, 1, ("born at leisure",)))
             assert mine.pace.left_s == before
             await node.serves()
             mine.pace = Pace(burst_s=0.0, left_s=0.0)
-            node.node.post(control.OpenTopics(ME, 2, ("born in between",)))
+            node.node.post(naming.OpenTopics(ME, 2, ("born in between",)))
             assert mine.pace.left_s <= -(1 + BEARING) / node.deployment.limits.client_questions_per_s
 
     asyncio.run(run())

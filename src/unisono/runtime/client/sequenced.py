@@ -25,6 +25,7 @@ from unisono.model.settings import Foreign
 from unisono.model.time import MILLISECOND, Micros
 from unisono.protocols.content.selector import Cells, Selector
 from unisono.protocols.fifo.machine import FifoConfig, FifoMachine
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.inputs import HomeReborn
 from unisono.protocols.sequencer.lives import Height
 from unisono.qos import DeploymentOffer, choose
@@ -362,9 +363,9 @@ class SequencedSession(Session):
 
     def post(self, message: Any) -> None:
         match message:
-            case control.TopicsOpened() | control.TopicsNotOpened():
+            case naming.TopicsOpened() | naming.TopicsNotOpened():
                 self._directory.answered(message)
-            case control.TopicsBorn(names=names):
+            case naming.TopicsBorn(names=names):
                 self._follow(names)
             case Height(node=node):
                 if self.witness.note(message):

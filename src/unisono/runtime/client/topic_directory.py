@@ -8,11 +8,12 @@ from unisono.model.deployment import Deployment
 from unisono.model.grids import Grids
 from unisono.model.homes import birthplace, home_of, planned_home, sequencers
 from unisono.model.ids import Address, Topic
+from unisono.protocols.naming import messages as naming
 from unisono.runtime.client.client_region import ClientRegion
 from unisono.runtime.links import control
 from unisono.runtime.links.links import Links
 
-Answer = control.TopicsOpened | control.TopicsNotOpened
+Answer = naming.TopicsOpened | naming.TopicsNotOpened
 
 
 class AskingSession(Protocol):
@@ -111,20 +112,20 @@ class TopicDirectory:
         forgotten them. Each is named once."""
         return tuple(self._hearsay.pop(node, ()))
 
-    async def open_at(self, home: Address, names: tuple[str, ...], through: bool = False) -> control.TopicsOpened:
+    async def open_at(self, home: Address, names: tuple[str, ...], through: bool = False) -> naming.TopicsOpened:
         self._requests += 1
         request = self._requests
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[request] = future
-        question = control.OpenTopics(self._session.address, request, names, through)
+        question = naming.OpenTopics(self._session.address, request, names, through)
         silence = f"node {home}, home of {names[0]!r}, does not answer"
         try:
             answer = await self._session.ask(home, question, future, silence)
         finally:
             self._answers.pop(request, None)
-        if isinstance(answer, control.TopicsNotOpened):
+        if isinstance(answer, naming.TopicsNotOpened):
             raise MisuseError(answer.reason)
-        opened: control.TopicsOpened = answer
+        opened: naming.TopicsOpened = answer
         return opened
 
     def answered(self, message: Answer) -> None:

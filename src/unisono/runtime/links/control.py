@@ -12,8 +12,8 @@ from msgspec import Struct
 from unisono.machine import Fired, Restarted
 from unisono.model.deployment import Deployment
 from unisono.model.health import GroupSeen, Health, StamperSeen, TopicSeen
-from unisono.model.ids import Address, Topic
-from unisono.model.numbers import Number, Span, TopicNumber
+from unisono.model.ids import Address
+from unisono.model.numbers import Span, TopicNumber
 from unisono.planning.demand import DemandView
 from unisono.planning.homes import BetterRoot
 from unisono.protocols.causal.messages import ToCausalBroker, ToCausalClient
@@ -22,6 +22,8 @@ from unisono.protocols.clock.messages import AskBeat, Beat, ClockBound, Create, 
 from unisono.protocols.clock.messages import ClientMessage as ToStamper
 from unisono.protocols.clock.messages import NodeMessage as FromStamper
 from unisono.protocols.clock.messages import PeerMessage as StamperMessage
+from unisono.protocols.naming.messages import NodeMessage as NamingMessage
+from unisono.protocols.naming.messages import OpenTopics, TopicsBorn, TopicsNotOpened, TopicsOpened
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import ClientMessage as FromOverlay
 from unisono.protocols.regions.messages import RegionMessage
@@ -31,32 +33,6 @@ from unisono.protocols.sequencer.messages import SENDERS, Answer, ClientMessage,
 from unisono.runtime.links.archive_messages import FromArchive, ToArchive
 from unisono.structures.hosting import Forget, HostTopic, Lapse
 from unisono.structures.sessions import BroadcastsDone, Frame, Handled, Reborn
-
-
-class OpenTopics(Struct, frozen=True, tag="Open"):
-    """A client wants these topics to exist; those that do not are born here."""
-
-    client: Address
-    request: Number
-    names: tuple[str, ...]
-    through: bool = False
-    """None is born; the answer names those that this node knows the way to, wherever they are at home."""
-
-
-class TopicsOpened(Struct, frozen=True, tag="Opened"):
-    """They exist, and the whole tree knows them; or they have been born elsewhere, at the node with this slot."""
-
-    request: Number
-    topics: tuple[tuple[str, TopicNumber], ...]
-    elsewhere: tuple[tuple[str, Number], ...] = ()
-
-
-class TopicsNotOpened(Struct, frozen=True, tag="NotOpened"):
-    """They can not exist here; `code` is one of `model.limits.REASONS`."""
-
-    request: Number
-    reason: str
-    code: str = "protocol"
 
 
 class Watch(Struct, frozen=True, tag="Watch"):
@@ -71,12 +47,6 @@ class Watched(Struct, frozen=True, tag="Watched"):
 
     node: Address
     pattern: str
-    names: tuple[str, ...]
-
-
-class TopicsBorn(Struct, frozen=True, tag="TopicsBorn"):
-    """To those who watch."""
-
     names: tuple[str, ...]
 
 
@@ -265,33 +235,9 @@ class NodeReport(Struct, frozen=True, tag="Report"):
     """Of the root of several stampers."""
 
 
-class TopicNamed(Struct, frozen=True, tag="Named"):
-    """Node to node, in line before the first message about a topic that the other end may not know."""
-
-    topic: TopicNumber
-    name: str
-
-
-class Claim(Struct, frozen=True, tag="Claim"):
-    """Node to its parent: may I bear a topic of this name? `path`: who asks, and who passed it on."""
-
-    name: str
-    slot: Number
-    path: tuple[Address, ...]
-
-
-class Claimed(Struct, frozen=True, tag="Claimed"):
-    """The answer, back along the path: the name belongs to the node with this slot. With `topic` it was born there."""
-
-    name: str
-    slot: Number
-    path: tuple[Address, ...]
-    topic: TopicNumber = Topic(0)
-
-
 AboutHomes = ClientAt | DemandView | MoveTopic | PlanHomes | LeanLanes
 """Where clients are, what is asked for, what should be at home elsewhere."""
-NodeMessage = PeerMessage | StamperMessage | TopicNamed | Claim | Claimed
+NodeMessage = PeerMessage | StamperMessage | NamingMessage
 _FromClients = (
     OpenTopics
     | Watch

@@ -10,6 +10,7 @@ from typing import Any
 from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.limits import Limits
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.deployed import CLIENT_LEASE_US
 from unisono.protocols.sequencer.messages import Collect, Install, Update
 from unisono.runtime.driver.door import Door
@@ -108,7 +109,7 @@ class Clients:
         streams.setdefault(client, {})[pattern] = None
         return None
 
-    def born(self, topics: control.TopicsBorn) -> None:
+    def born(self, topics: naming.TopicsBorn) -> None:
         """Those who watch are told."""
         for streams in self._watchers.values():
             for client, patterns in streams.items():

@@ -16,6 +16,7 @@ from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.metrics import Sample, expose, of_topics
 from unisono.model.settings import NodeSpec
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.runtime.brokers.connection import BrokerCounters
 from unisono.runtime.brokers.udp.adapter import UdpEns
 from unisono.runtime.driver.host import Host
@@ -29,7 +30,6 @@ from unisono.runtime.node.lookout import Lookout
 from unisono.runtime.node.placing import Placing
 from unisono.runtime.node.regions import RegionsRole
 from unisono.runtime.node.sequencer import SequencerRole
-from unisono.runtime.node.topic_names import TopicNames
 
 if TYPE_CHECKING:
     from unisono.runtime.archiving.archivist import Archivist  # it needs Arrow

@@ -30,6 +30,8 @@ from unisono.model.time import SECOND, Micros
 from unisono.planning.homes import HomesConfig
 from unisono.protocols.causal.messages import CausalEnter, CausalPublication, ToCausalBroker
 from unisono.protocols.groups.messages import Commit, Enlist, Release, Resign
+from unisono.protocols.naming import messages as naming
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import OverlaySaid
 from unisono.protocols.regions.deployed import with_members
@@ -71,7 +73,6 @@ from unisono.runtime.node.questions import NodeQuestions, Told
 from unisono.runtime.node.regions import RegionsRole
 from unisono.runtime.node.rights import Rights
 from unisono.runtime.node.sequencer import SequencerRole
-from unisono.runtime.node.topic_names import TopicNames
 from unisono.structures.hosting import Forget
 from unisono.structures.sessions import Reconnected
 from unisono.turns import TurnBounds
@@ -98,8 +99,8 @@ _FOR_THE_NODE = frozenset(
         control.PeerPing,
         control.PeerPong,
         control.Watch,
-        control.TopicsOpened,
-        control.TopicsNotOpened,
+        naming.TopicsOpened,
+        naming.TopicsNotOpened,
         Forget,
         Height,
         Reminds,
@@ -451,7 +452,7 @@ class Node:
                 self._heights.note(message)
             case Height() | Reminds():
                 self._to_door(message)
-            case control.TopicsOpened() | control.TopicsNotOpened():
+            case naming.TopicsOpened() | naming.TopicsNotOpened():
                 pass  # the answer to what we asked ourselves at start
             case _:
                 self._to_machine(message)
@@ -472,14 +473,14 @@ class Node:
         if host is None:
             logger.debug("node %s has no use for %s", self.me, type(message).__name__)
             return
-        if type(message) is control.OpenTopics and message.client != self.me:
+        if type(message) is naming.OpenTopics and message.client != self.me:
             unknown = self._unknown(message.names[: self.deployment.limits.client_topics_max + 1])
             if self.sequencer is not None and self.sequencer.is_busy():
                 self.links.charge(message.client, 1 + BEARING * len(unknown))
             refused = self._full(unknown) or self.clients.asked(message.client, unknown)
             if refused is not None:
                 self._tell_refused(message.client, refused)
-                self.links.send(message.client, control.TopicsNotOpened(message.request, refused.reason, refused.code))
+                self.links.send(message.client, naming.TopicsNotOpened(message.request, refused.reason, refused.code))
                 return
         refused = self.clients.heard(message)
         if refused is not None:

@@ -15,12 +15,26 @@ from unisono.model.journal import Kind
 from unisono.model.time import Micros
 from unisono.protocols.clock.arrangements import StamperArrangement
 from unisono.protocols.clock.deployed import clock_config, keepers, stampers
-from unisono.protocols.clock.messages import Create, LaneStamps, Stamped, number_of
+from unisono.protocols.clock.messages import Create, Granted, LaneStamps, Stamped, number_of
 from unisono.protocols.clock.stamper import UNNUMBERED, StamperMachine
 from unisono.protocols.clock.stamper import repeats as stamper_repeats
+from unisono.protocols.naming.topic_names import TopicMessages
 from unisono.protocols.sequencer.arrangements import NodeArrangement
 from unisono.protocols.sequencer.deployed import sequencer_config
-from unisono.protocols.sequencer.messages import BrokerMessage, Creates, Pieces, Stamps, Void, repeats
+from unisono.protocols.sequencer.messages import (
+    Born,
+    BrokerMessage,
+    Creates,
+    Move,
+    NotYours,
+    Pieces,
+    Recalled,
+    Stamps,
+    Unfinished,
+    Void,
+    Yours,
+    repeats,
+)
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime.links import control
 from unisono.structures.sessions import Sessions
@@ -31,6 +45,13 @@ Asked = tuple[Topic, Address, int, int]
 Numbered = tuple[Kind, str, int, int]
 """What became of a number: the kind of record, the publisher, his request, the number."""
 
+
+TREE_TOPICS = TopicMessages(
+    about=frozenset((Born, Move, Recalled, Yours, NotYours)),
+    moves=frozenset((Move,)),
+    forgotten=frozenset((Unfinished,)),
+)
+CLOCK_TOPICS = TopicMessages(about=frozenset((Granted,)))
 
 TREE_LOG = "sequencer 7"
 CLOCK_LOG = "clock 2"
@@ -47,6 +68,9 @@ class NodeOrdering(Protocol):
 
     @property
     def machine(self) -> DurableMachine: ...
+
+    @property
+    def topic_messages(self) -> TopicMessages: ...
 
     @property
     def arrangement(self) -> Arrangement: ...
@@ -85,6 +109,7 @@ class TopicManagers:
     """The node's part of the sequencing tree."""
 
     log_name = TREE_LOG
+    topic_messages = TREE_TOPICS
 
     def __init__(self, deployment: Deployment, me: Address, parent: Address | None) -> None:
         self.me, self.parent = me, parent
@@ -138,6 +163,7 @@ class ClockStampers:
     """The node's stamper. Names of topics climb the tree of nodes; beats and lanes go between all of them."""
 
     log_name = CLOCK_LOG
+    topic_messages = CLOCK_TOPICS
 
     def __init__(self, deployment: Deployment, me: Address, parent: Address | None) -> None:
         self.me, self.parent = me, parent

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 from unisono.model.ids import Address
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.runtime.links import control
 from unisono.runtime.links.links import Links
 from unisono.runtime.links.pace import LISTED
-from unisono.runtime.node.topic_names import TopicNames
 
 AboutNode = control.AskDeployment | control.AskReport | control.Survey
 Told = control.RunningDeployment | control.NodeReport | control.Surveyed

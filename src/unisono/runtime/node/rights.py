@@ -12,6 +12,7 @@ from msgspec import structs
 
 from unisono.model.ids import Address, Topic
 from unisono.model.settings import Right
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.overlay.messages import OverlayDelivery, OverlayNotTaken, Pub
 from unisono.protocols.regions.messages import DirectItem, ReplayStream, StreamItem
 from unisono.protocols.sequencer.messages import Ask, Collect, Creates, Install, Withdraw
@@ -55,7 +56,7 @@ class Rights:
             case StreamItem() | DirectItem() | ReplayStream():
                 topics = _topics_of(message)
                 return _refusal(sid, "publish on", [topic for topic in topics if not right.may_publish(topic)])
-            case control.OpenTopics(names=names):
+            case naming.OpenTopics(names=names):
                 return _refusal(sid, "see", [name for name in names if not right.may_see(name)])
             case Creates(items=items):
                 return self._unless(right.may_publish, sid, "publish on", [item.topic for item in items])
@@ -81,8 +82,8 @@ class Rights:
     def answer(self, message: Any, refused: control.OverLimit) -> Any:
         """How whoever asked is told, so that it asks no more."""
         match message:
-            case control.OpenTopics():
-                return control.TopicsNotOpened(message.request, refused.reason, refused.code)
+            case naming.OpenTopics():
+                return naming.TopicsNotOpened(message.request, refused.reason, refused.code)
             case Pub(event=event):
                 return OverlayNotTaken(event.id, refused.reason, refused.code)
             case Fetch() | Follow() | Locate():
@@ -96,7 +97,7 @@ class Rights:
         if right is None:
             return message
         match message:
-            case control.Watched(names=names) | control.TopicsBorn(names=names):
+            case control.Watched(names=names) | naming.TopicsBorn(names=names):
                 return structs.replace(message, names=tuple(filter(right.may_see, names)))
             case control.NodeReport(topics=topics):
                 return structs.replace(message, topics=tuple(filter(right.may_see, topics)))

@@ -15,6 +15,8 @@ from unisono.model.ids import Address, Topic, event_id
 from unisono.model.journal import Record
 from unisono.model.settings import NodeSpec
 from unisono.protocols.clock.messages import ClockBound
+from unisono.protocols.naming import messages as naming
+from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.sequencer.admission import Admission, AdmissionConfig, HasForgotten, Reached, Serving
 from unisono.protocols.sequencer.inputs import Inherited
 from unisono.protocols.sequencer.lives import Began, Lives, Seal, Witness
@@ -30,7 +32,6 @@ from unisono.runtime.links import control
 from unisono.runtime.links.links import Links, owner
 from unisono.runtime.node.clients import Clients
 from unisono.runtime.node.ordering import node_ordering
-from unisono.runtime.node.topic_names import TopicNames
 from unisono.structures.sessions import Forgotten, Reborn
 from unisono.turns import TurnBounds
 
@@ -63,8 +64,7 @@ class SequencerRole:
         self.me = me = Address(spec.name)
         parent = Address(spec.parent) if spec.parent is not None else None
         self.ordering = node_ordering(deployment, me, parent)
-        by_tree = deployment.sequencing.by == "tree"
-        self.topic_names = TopicNames(me, self.ordering.machine, parent, homes_move=by_tree)
+        self.topic_names = TopicNames(me, self.ordering.machine, parent, self.ordering.topic_messages)
         self.broker = BrokerConnection(self, self._confirmed, noticed, self._foreign, self._lost)
         self.host: Host | None = None
         self._deployment, self._spec, self._links = deployment, spec, links
@@ -128,7 +128,7 @@ class SequencerRole:
         """Topics that the deployment gives a home exist from the start; others are born where they are first used."""
         planned = tuple(topic.name for topic in self._deployment.topics if topic.home == self.me)
         if planned and self.host is not None:
-            self.host.post(control.OpenTopics(self.me, 0, planned))
+            self.host.post(naming.OpenTopics(self.me, 0, planned))
 
     async def _open_log(self, data: Path | None, config: LogConfig) -> InputLog | None:
         """The log in files, or the one on a stream, as soon as it is ours."""
@@ -252,7 +252,7 @@ class SequencerRole:
 
     def deliver(self, item: Any) -> None:
         match item:
-            case control.TopicsBorn():
+            case naming.TopicsBorn():
                 self._clients.born(item)
             case Inherited():
                 self._clients.inherited(item.clients)

@@ -27,6 +27,7 @@ from unisono.model.homes import birthplace, home_of, sequencers
 from unisono.model.ids import Address, Topic
 from unisono.model.payload import encode_payload
 from unisono.model.time import SECOND, Micros
+from unisono.protocols.naming import messages as naming
 from unisono.protocols.sequencer.inputs import HomeReborn
 from unisono.protocols.sequencer.lives import Height
 from unisono.protocols.sequencer.named import REPEATED, NamedConfig, NamedPublications, PublishInLine
@@ -93,7 +94,7 @@ class NamedPublisher:
         self._deployment, self._base, self._token, self._timeout = deployment, base, token, timeout
         self._topics: dict[str, Topic] = {}
         self._names: dict[Topic, str] = {}
-        self._answers: dict[int, control.TopicsOpened | control.TopicsNotOpened] = {}
+        self._answers: dict[int, naming.TopicsOpened | naming.TopicsNotOpened] = {}
         self._clock = Clock()
         self._asked = self._handed_over = 0
         self._open: dict[int, NamedEvent] = {}  # by the name of its outcome
@@ -209,10 +210,10 @@ class NamedPublisher:
     async def _find(self, name: str, home: Address) -> tuple[Address, Topic]:
         self._asked += 1
         request = self._asked
-        question = control.OpenTopics(self.address, request, (name,))
+        question = naming.OpenTopics(self.address, request, (name,))
         await self._until(lambda: request in self._answers, home, question)
         answer = self._answers.pop(request)
-        if isinstance(answer, control.TopicsNotOpened):
+        if isinstance(answer, naming.TopicsNotOpened):
             raise MisuseError(answer.reason)
         if answer.elsewhere:
             return await self._find(name, birthplace(self._deployment, name, answer.elsewhere[0][1]))
@@ -247,7 +248,7 @@ class NamedPublisher:
 
     def post(self, message: Any) -> None:
         match message:
-            case control.TopicsOpened(request=request) | control.TopicsNotOpened(request=request):
+            case naming.TopicsOpened(request=request) | naming.TopicsNotOpened(request=request):
                 self._answers[request] = message
                 self._news.set()
             case Height():

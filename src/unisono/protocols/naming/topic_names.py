@@ -1,14 +1,14 @@
-"""The names of the topics of a sequencer node, over a machine that knows numbers only.
+"""The names of the topics of a node, around a machine that knows numbers only.
 
-`TopicNames` wraps the topic manager of a node and is a durable machine itself. It gives a new topic its number (unique
-in the deployment: a count and the node's slot), has it announced through the tree, and answers those who asked for it.
-Other nodes publish stamps of the topic too, so its name travels ahead of it: before the first message about a topic
-goes over a link, `TopicNamed` does.
+`TopicNames` wraps the machine that orders at a node and is a durable machine itself. It gives a new topic its number
+(unique in the deployment: a count and the node's slot), has it announced through the tree, and answers those who asked
+for it. Other nodes publish stamps of the topic too, so its name travels ahead of it: before the first message about a
+topic goes over a link, `TopicNamed` does.
 
-A name is born once, wherever it is asked for: a node that does not know it claims it first, and the claim climbs to the
-node that does, at the latest to the root, which knows all names and keeps what it has promised. So a topic stays where
-it was born when nodes are added and another one is drawn for its name. Nothing here looks at the deployment, which may
-have changed when the log is replayed: where a topic was born is told by the slot in its number.
+A name belongs to one topic, wherever it is asked for: a node that does not know it claims it first, and the claim goes
+up the tree to the node that does, at the latest to the root, which knows all names and keeps what it has promised. So a
+topic stays where it was created when nodes are added and another one is drawn for its name. Nothing here looks at the
+deployment, which may have changed when the log is replayed: the slot in a number tells where the topic was created.
 """
 
 from typing import Any, NamedTuple
@@ -19,9 +19,7 @@ from unisono.model.homes import SLOTS, slot
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import check_topic_name
 from unisono.model.time import Micros
-from unisono.protocols.clock.messages import Granted
-from unisono.protocols.sequencer.messages import Born, Move, NotYours, Recalled, Unfinished, Yours
-from unisono.runtime.links.control import (
+from unisono.protocols.naming.messages import (
     Claim,
     Claimed,
     OpenTopics,
@@ -42,7 +40,18 @@ WAITING_OF_CLIENT_MAX = 1_000
 BIRTHS = 12
 """An incarnation is a time in seconds; so many bits of births in each, and no two topics ever have one number."""
 
-_FOR_THE_DESK = frozenset((OpenTopics, Move, TopicNamed, Claim, Claimed, Reborn, PeerReborn, Unfinished))
+_OURS = frozenset((OpenTopics, TopicNamed, Claim, Claimed, Reborn, PeerReborn))
+
+
+class TopicMessages(NamedTuple):
+    """Which messages of the machine inside concern names; each has a `topic`, but those of `forgotten`."""
+
+    about: frozenset[type]
+    """Between nodes, about a topic that the other end may not know: its name goes before."""
+    moves: frozenset[type] = frozenset()
+    """A topic leaves with them, and with them it comes to a new home."""
+    forgotten: frozenset[type] = frozenset()
+    """Some node above has lost data: what was claimed may have been lost, too."""
 
 
 class _Question(NamedTuple):
@@ -56,10 +65,10 @@ class _Question(NamedTuple):
 class TopicNames:
     """A topic manager that knows the names of its topics."""
 
-    def __init__(self, me: Address, inside: DurableMachine, parent: Address | None, homes_move: bool = True) -> None:
-        """`homes_move`: a topic may be at home elsewhere than where it was born. If none is, a name that its birthplace
-        has forgotten is born there anew."""
-        self.inside, self._homes_move = inside, homes_move
+    def __init__(self, me: Address, inside: DurableMachine, parent: Address | None, messages: TopicMessages) -> None:
+        """Where no message moves a topic, a name that its birthplace has forgotten is born there anew."""
+        self.inside, self._messages = inside, messages
+        self._heard = _OURS | messages.moves | messages.forgotten
         self.names: dict[Topic, str] = {}
         """Of every topic at home here or below."""
         self.mine: dict[str, Topic] = {}
@@ -78,7 +87,7 @@ class TopicNames:
         self._me, self._parent, self._slot = me, parent, slot(me)
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
-        if type(message) not in _FOR_THE_DESK:
+        if type(message) not in self._heard:
             return self._pass_on(self.inside.handle(message, now))
         match message:
             case OpenTopics():
@@ -87,20 +96,20 @@ class TopicNames:
                 self.names[topic], self._numbers[name] = name, topic
                 self._slots[name] = topic % SLOTS
                 return [PERSIST]
-            case Move(topic=topic):
-                name = self.names[topic]
-                self._away.pop(topic, None)
-                if name not in self.mine:
-                    self.visiting[name] = topic
-                return self._pass_on(self.inside.handle(message, now))
             case Claim():
                 return self._claim(message)
             case Claimed():
                 return self._settle(message, now)
+            case _ if type(message) in self._messages.moves:
+                name = self.names[message.topic]
+                self._away.pop(message.topic, None)
+                if name not in self.mine:
+                    self.visiting[name] = message.topic
+                return self._pass_on(self.inside.handle(message, now))
             case _:
                 return self._begin_anew(message, now)
 
-    def _begin_anew(self, message: Reborn | PeerReborn | Unfinished, now: Micros) -> list[Effect]:
+    def _begin_anew(self, message: Any, now: Micros) -> list[Effect]:
         """Somebody has forgotten: a claim that was on its way may be lost."""
         if isinstance(message, Reborn):
             self._births = max(self._births, message.incarnation << BIRTHS)
@@ -177,7 +186,7 @@ class TopicNames:
         self._claimed.pop(name, None)
         self._slots[name] = message.slot
         if message.slot == self._slot and name not in self.mine:
-            if message.topic and self._homes_move:
+            if message.topic and self._messages.moves:
                 # It was born here, which we have forgotten, and is at home elsewhere.
                 topic = self.mine[name] = Topic(message.topic)
                 self.names[topic], self._numbers[name] = name, topic
@@ -221,11 +230,9 @@ class TopicNames:
     def _pass_on(self, inner: list[Effect]) -> list[Effect]:
         effects: list[Effect] = []
         for effect in inner:
-            if type(effect) is Send and isinstance(
-                message := effect.message, Born | Granted | Move | Recalled | Yours | NotYours
-            ):
+            if type(effect) is Send and type(message := effect.message) in self._messages.about:
                 effects += [Send(effect.to, TopicNamed(message.topic, self.names[message.topic])), effect]
-                if isinstance(message, Move):
+                if type(message) in self._messages.moves:
                     self.visiting.pop(self.names[message.topic], None)
                     self._away[message.topic] = None
             elif type(effect) is Deliver and isinstance(effect.item, Announced):
