@@ -62,5 +62,7 @@ class Claimed(Struct, frozen=True, tag="Claimed"):
     topic: TopicNumber = Topic(0)
 
 
+TopicsAnswer = TopicsOpened | TopicsNotOpened
+"""To a client that asked."""
 NodeMessage = TopicNamed | Claim | Claimed
 """Between a node and its parent."""

@@ -13,8 +13,6 @@ from unisono.runtime.client.client_region import ClientRegion
 from unisono.runtime.links import control
 from unisono.runtime.links.links import Links
 
-Answer = naming.TopicsOpened | naming.TopicsNotOpened
-
 
 class AskingSession(Protocol):
     """What it needs of its session."""
@@ -55,7 +53,7 @@ class TopicDirectory:
         self._session, self._grids, self._nearest = session, grids, nearest
         self._numbers, self._names, self._machine_homes = numbers, names, homes
         self._requests = 0
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._answers: dict[int, asyncio.Future[naming.TopicsAnswer]] = {}
         self._hearsay: dict[Address, dict[str, None]] = {}  # home -> topics of which only others have told us
         self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
 
@@ -115,7 +113,7 @@ class TopicDirectory:
     async def open_at(self, home: Address, names: tuple[str, ...], through: bool = False) -> naming.TopicsOpened:
         self._requests += 1
         request = self._requests
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[naming.TopicsAnswer] = asyncio.get_running_loop().create_future()
         self._answers[request] = future
         question = naming.OpenTopics(self._session.address, request, names, through)
         silence = f"node {home}, home of {names[0]!r}, does not answer"
@@ -128,7 +126,7 @@ class TopicDirectory:
         opened: naming.TopicsOpened = answer
         return opened
 
-    def answered(self, message: Answer) -> None:
+    def answered(self, message: naming.TopicsAnswer) -> None:
         answer = self._answers.pop(message.request, None)
         if answer is not None and not answer.done():
             answer.set_result(message)

@@ -99,12 +99,11 @@ _FOR_THE_NODE = frozenset(
         control.PeerPing,
         control.PeerPong,
         control.Watch,
-        naming.TopicsOpened,
-        naming.TopicsNotOpened,
         Forget,
         Height,
         Reminds,
         *get_args(ToArchive | OverlayMessage | RegionMessage | ToCausalBroker | control.AboutHomes),
+        *get_args(naming.TopicsAnswer),
     )
 )
 """What the machine need not see; everything else is for it."""

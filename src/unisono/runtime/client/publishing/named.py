@@ -94,7 +94,7 @@ class NamedPublisher:
         self._deployment, self._base, self._token, self._timeout = deployment, base, token, timeout
         self._topics: dict[str, Topic] = {}
         self._names: dict[Topic, str] = {}
-        self._answers: dict[int, naming.TopicsOpened | naming.TopicsNotOpened] = {}
+        self._answers: dict[int, naming.TopicsAnswer] = {}
         self._clock = Clock()
         self._asked = self._handed_over = 0
         self._open: dict[int, NamedEvent] = {}  # by the name of its outcome
