@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="causes and effects, played twice")
     parser.add_argument("--seed", type=int, default=1, help="of the losses of the bare run")
     arguments = parser.parse_args()
-    raise SystemExit(0 if run(play(arguments.rounds, arguments.seed, Console())) else 1)
+    raise SystemExit(0 if run(play(arguments.rounds, arguments.seed, Console(soft_wrap=True))) else 1)
 
 
 if __name__ == "__main__":
