@@ -133,7 +133,7 @@ class Heard(Struct, frozen=True, tag="Heard", gc=False):
     """From beneath: this was published on a topic we joined. `number` is its place in the topic, if it has one.
 
     A machine that delivers several events of a topic in a row may deliver them as one: `message` is then `Events`, and
-    their numbers are `number` and those after it, `spacing` apart (`one_by_one` takes it apart).
+    their numbers are `number` and those after it, `spacing` apart; 0: they have none (`one_by_one` takes it apart).
     """
 
     topic: Topic

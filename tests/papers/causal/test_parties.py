@@ -23,6 +23,7 @@ from unisono.machine import (
     Subscribe,
     Unknown,
     Unsubscribe,
+    one_by_one,
 )
 from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
@@ -217,6 +218,19 @@ def test_a_filter_decides_what_is_told_and_not_what_is_passed_on() -> None:
     told = heard(party, frame(clock, body=(event(1, x=9), event(2, x=1), event(3, "elsewhere", x=9))))
     assert told == [Heard(Topic(0), event(1, x=9))]
     assert party.client.mesh.gossip.held == 1
+
+
+def test_events_of_a_topic_in_a_row_are_told_as_one() -> None:
+    party = Party()
+    every = Topic(9)
+    party.client = CausalClient(ME, lambda topic: "*", CausalGroups(("t1",)), CONFIG, Random(2))
+    party.tell(Subscribe((every,)))
+    party.at(party.now // T + 2 * CONFIG.eps_ticks + 1)
+    events = [event(1), event(2), event(1, "t2"), event(2, "t2"), event(3)]
+    told = heard(party, frame(party.now // T, body=tuple(events)))
+    assert [item.message for item in told] == [tuple(events[:2]), tuple(events[2:4]), events[4]]
+    assert [one.message for item in told for one in one_by_one(item)] == events
+    assert {one.number for item in told for one in one_by_one(item)} == {0}
 
 
 def test_what_does_not_come_is_told_with_its_reason() -> None:

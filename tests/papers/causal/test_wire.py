@@ -169,6 +169,17 @@ def test_noise_is_never_more_than_a_count() -> None:
         raise AssertionError("a frame that is cut off was believed")
 
 
+def test_copies_are_read_once_and_another_frame_of_that_name_by_itself() -> None:
+    codec = DatagramCodec(CONFIG, "d", "secret")
+    other = replace(FRAME, body=(Event("c", 2, "t", b"y"),))
+    read = [codec.decode(one(CODEC, CausalFrames(ME, (frame,))))[0] for frame in (FRAME, FRAME, other)]
+    assert read == [CausalFrames(ME, (FRAME,)), CausalFrames(ME, (FRAME,)), CausalFrames(ME, (other,))]
+    first, again, _ = read
+    assert isinstance(first, CausalFrames)
+    assert isinstance(again, CausalFrames)
+    assert again.frames[0] is first.frames[0]
+
+
 def test_the_vector_takes_six_bytes_an_entry_and_the_papers_less() -> None:
     for entries, paper in ((8, 4), (16, 8)):
         frame = replace(FRAME, past={(i, 1): (990, 1030) for i in range(entries)})

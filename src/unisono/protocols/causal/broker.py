@@ -114,16 +114,17 @@ class CausalBroker:
     def _why_not_its(self, publication: CausalPublication) -> str | None:
         """Events go to the groups of their topics, in the name of who publishes them."""
         groups: dict[int, None] = {}
-        for event in publication.events:
+        for topic in dict.fromkeys(event.topic for event in publication.events):
             try:
-                check_topic_name(event.topic)
+                check_topic_name(topic)
             except MisuseError as error:
                 return str(error)
+            groups |= dict.fromkeys(self._groups.of(topic))
+        for event in publication.events:
             if event.publisher.partition(".")[0] != publication.client:
                 return f"{publication.client} publishes in the name of {event.publisher}"
             if (wrong := why_not(event, EVENT_LIMITS)) is not None:
                 return wrong
-            groups |= dict.fromkeys(self._groups.of(event.topic))
         return None if tuple(sorted(groups)) == publication.groups else "its groups are not those of its topics"
 
     def _emit(self, clock: int) -> list[Effect]:

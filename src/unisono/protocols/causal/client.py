@@ -5,6 +5,7 @@ unknown when their time is over, and those that come after them depend on whatev
 """
 
 from collections.abc import Callable
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -111,7 +112,7 @@ class CausalClient:
             case CausalWelcome(incarnation=incarnation):
                 self._author.broker = incarnation
             case CausalEmitted():
-                effects += [Deliver(Accepted(request, "sent")) for request in self._author.emitted(message)]
+                effects += accepted(self._author.emitted(message))
             case CausalRefused(reason=reason) if self._author.has_lost(message):
                 self._author.broker = None
                 effects += self._given_up(reason) + self._enter(now)
@@ -252,13 +253,24 @@ class CausalClient:
             for (sender, stamp), group in each.bypassed:
                 effects += self._missed(sender, stamp, group)
             if each.fate is FrameFate.DELIVERED:
-                effects += [Deliver(Heard(topic, event, late=each.late)) for topic, event in self._mine(each)]
+                effects += self._heard(each)
             elif each.fate in TOLD and not self._order.is_forgotten(each.frame.stamp):
                 reason = each.fate.value
                 effects += [
                     Deliver(Gap(topic, event.sequence, event.sequence, reason, event.publisher))
                     for topic, event in self._mine(each)
                 ]
+        return effects
+
+    def _heard(self, settled: SettledFrame) -> list[Effect]:
+        """Events of one topic in a row are delivered as one; they have no numbers."""
+        mine = self._mine(settled)
+        if settled.late:
+            return [Deliver(Heard(topic, event, late=True)) for topic, event in mine]
+        effects: list[Effect] = []
+        for (topic, _), run in groupby(mine, key=lambda one: (one[0], one[1].topic)):
+            events = tuple(event for _, event in run)
+            effects.append(Deliver(Heard(topic, events, spacing=0) if len(events) > 1 else Heard(topic, events[0])))
         return effects
 
     def _mine(self, settled: SettledFrame) -> list[tuple[Topic, Event]]:
@@ -296,3 +308,14 @@ class CausalClient:
 
     def report(self) -> dict[str, int]:
         return {"to_publish": len(self._author), **self.mesh.report()}
+
+
+def accepted(requests: tuple[int, ...]) -> list[Effect]:
+    """Requests in a row have one outcome together."""
+    effects: list[Effect] = []
+    first = 0
+    for at in range(1, len(requests) + 1):
+        if at == len(requests) or requests[at] != requests[at - 1] + 1:
+            effects.append(Deliver(Accepted(requests[first], "sent", at - first)))
+            first = at
+    return effects

@@ -126,13 +126,10 @@ class CausalDissemination:
         floor = min(self._order.floors.values(), default=0)
         names = []
         for row in digest[:DIGEST_SENDERS_MAX]:
-            bits = int.from_bytes(row.bits[: DIGEST_BITS_MAX // 8], "little")
-            while bits:
-                low = bits & -bits
-                bits ^= low
-                name = (row.sender, row.first + low.bit_length() - 1)
-                if floor <= name[1] <= newest and self._lacks(name, clock):
-                    names.append(name)
+            bits = bin(int.from_bytes(row.bits[: DIGEST_BITS_MAX // 8], "little"))[:1:-1]  # the lowest first
+            for stamp, bit in enumerate(bits, row.first):
+                if bit == "1" and floor <= stamp <= newest and self._lacks((row.sender, stamp), clock):
+                    names.append((row.sender, stamp))
         return sorted(names, key=lambda name: (name[1], name[0]))[: self._config.request_max]
 
     def _lacks(self, name: FrameId, clock: int) -> bool:

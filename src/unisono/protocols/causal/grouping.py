@@ -8,6 +8,8 @@ from unisono.errors import MisuseError
 from unisono.model.interest import check_interest, covers, is_pattern
 
 GROUPS_MAX = 255
+KNOWN_MAX = 4096
+"""Topics whose group is remembered."""
 
 
 class CausalGroups:
@@ -17,6 +19,7 @@ class CausalGroups:
         if len(patterns) > GROUPS_MAX:
             raise MisuseError(f"{len(patterns)} groups are too many: {GROUPS_MAX} at most")
         self._patterns = tuple(check_interest(pattern) for pattern in patterns)
+        self._known: dict[str, tuple[int, ...]] = {}
 
     @property
     def all(self) -> tuple[int, ...]:
@@ -24,9 +27,15 @@ class CausalGroups:
 
     def of(self, topic: str) -> tuple[int, ...]:
         """The group of a topic; with a wildcard, every group that may have such a topic."""
-        if is_pattern(topic):
-            return self.all
-        return (next((i for i, pattern in enumerate(self._patterns, 1) if covers(pattern, topic)), 0),)
+        groups = self._known.get(topic)
+        if groups is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            groups = self._known[topic] = self.all if is_pattern(topic) else (self._first(topic),)
+        return groups
+
+    def _first(self, topic: str) -> int:
+        return next((i for i, pattern in enumerate(self._patterns, 1) if covers(pattern, topic)), 0)
 
     def name(self, group: int) -> str:
         return self._patterns[group - 1] if 0 < group <= len(self._patterns) else "everything else"

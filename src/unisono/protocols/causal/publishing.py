@@ -34,8 +34,10 @@ GONE = "gone"
 
 def bytes_of(event: Event) -> int:
     """What an event takes in a frame, at most."""
-    attributes = sum(4 * len(name) + 4 * len(str(value)) + 16 for name, value in event.attributes.items())
-    return len(event.payload) + len(event.topic) + 4 * len(event.publisher) + EVENT_OVERHEAD + attributes
+    size = len(event.payload) + len(event.topic) + 4 * len(event.publisher) + EVENT_OVERHEAD
+    if event.attributes:
+        size += sum(4 * len(name) + 4 * len(str(value)) + 16 for name, value in event.attributes.items())
+    return size
 
 
 class UnsentEvent(Struct, frozen=True):

@@ -51,11 +51,12 @@ DATAGRAM_BYTES = 60_000
 """The largest datagram that is made or read; UDP carries 65 507 bytes."""
 FRAME_BYTES_MAX = 50_000
 PACKED_MAX = 1024
-"""Frames whose packed form is kept, since they are sent many times."""
+"""Frames whose packed form is kept, since they are sent many times and come as often."""
 STAMP_MAX = 2**62
 
 _HEADER = struct.Struct(">HBBI")
 _FRAME = struct.Struct(">HQBB")
+_ID = struct.Struct(">HQ")
 _ENTRY = struct.Struct(">HHBB")
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
@@ -216,10 +217,13 @@ class DatagramCodec:
         if known is not None and known[0] is frame:
             return known[1]
         data = pack_frame(frame, self._config)
-        if len(self._packed) >= PACKED_MAX:
+        self._keep(frame, data)
+        return data
+
+    def _keep(self, frame: CausalFrame, data: bytes) -> None:
+        if frame.id not in self._packed and len(self._packed) >= PACKED_MAX:
             del self._packed[next(iter(self._packed))]
         self._packed[frame.id] = (frame, data)
-        return data
 
     def _seal(self, kind: int, content: bytes) -> bytes:
         data = _HEADER.pack(MAGIC, VERSION, kind, self.constants) + content
@@ -266,10 +270,19 @@ class DatagramCodec:
         bad: list[BadDatagram] = []
         for data in packed:
             try:
-                frames.append(unpack_frame(data, self._config))
+                frames.append(self._unpack(data))
             except ValueError:
                 bad.append(BadDatagram.FRAME)
         return tuple(frames), bad
+
+    def _unpack(self, data: bytes) -> CausalFrame:
+        """Copies of a frame come from several members: the first is read, and passed on as it came."""
+        known = self._packed.get(_ID.unpack_from(data)) if len(data) >= _ID.size else None
+        if known is not None and known[1] == data:
+            return known[0]
+        frame = unpack_frame(data, self._config)
+        self._keep(frame, data)
+        return frame
 
 
 def packed_bytes(entries: int, life: int, eps: int) -> int:

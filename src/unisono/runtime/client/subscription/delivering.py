@@ -96,7 +96,7 @@ class Delivering:
                 self._stream.answered(item)
 
     def _deliver_row(self, events: Events, number: int, spacing: int) -> None:
-        """Events of one topic with numbers in a row."""
+        """Events of one topic with numbers in a row, or without any."""
         if isinstance(events, EventRow):
             name, payloads = events.topic, events.payloads
         else:
@@ -115,6 +115,10 @@ class Delivering:
             for i, event in enumerate(events):
                 if TRACE in event.attributes:
                     self._session.tracing.received(event, number + i * spacing, late=False)
+        if not spacing:  # by its number none of them would be found
+            told = (NotificationRun(shown, 0, (e,), False, turn, step, self._decode, told_at=told_at) for e in events)
+            self._waiting.push_all(list(map(Notification, repeat(0), payloads, told)))
+            return
         said = NotificationRun(shown, number, events, False, turn, step, self._decode, spacing=spacing, told_at=told_at)
         self._waiting.push_all(list(map(Notification, range(number, end, spacing), payloads, repeat(said))))
 
