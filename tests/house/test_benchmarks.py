@@ -9,7 +9,8 @@ import pytest
 
 from tests.house.test_command_line import unisono
 from unisono.cli.bench import identity, last_rows, ratios
-from unisono.errors import FormatError
+from unisono.cli.pairs import against
+from unisono.errors import FormatError, MisuseError
 
 HOME = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
@@ -62,6 +63,49 @@ def test_medians_are_those_of_the_rows_of_one_commit(checkout: Path) -> None:
     assert row["medians"] == {"rows": 3, "rate": 3}
     assert "median" in unisono("bench", "toy", "--medians", cwd=checkout).stdout
     assert kept.read_bytes() == before
+
+
+RUNS_ALONE = """'A toy.'
+
+import json
+import sys
+from toys import RATE
+
+def run():
+    return [{"case": "a", "rate": RATE, "idle": 0}]
+
+if __name__ == "__main__":
+    assert sys.argv[1:] == ["--small", "a case"]
+    print(json.dumps(run()[0]))
+"""
+
+
+def git(checkout: Path, *words: str) -> str:
+    known = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    return subprocess.run(["git", *known, *words], cwd=checkout, capture_output=True, text=True, check=True).stdout
+
+
+def test_two_commits_are_measured_in_turns_each_with_its_own_sources(checkout: Path) -> None:
+    (checkout / "benchmarks" / "toy.py").write_text(RUNS_ALONE)
+    (checkout / "src").mkdir()
+    (checkout / "src" / "toys.py").write_text("RATE = 10\n")
+    git(checkout, "init", "-q")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-qm", "slow")
+    old = git(checkout, "rev-parse", "HEAD").strip()
+    (checkout / "src" / "toys.py").write_text("RATE = 11\n")
+    asked = ("bench", "toy", "--against", old, "--pairs", "3", "--passing", "--small 'a case'")
+    done = unisono(*asked, "--json", cwd=checkout)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["toy"]
+    assert (row["case"], row["of"], row["against"]) == ("a", "rate", old)
+    assert (row["pairs"], row["then"], row["now"], row["ratio"], row["spread"]) == (3, 10, 11, 1.1, 0)
+    assert (row["ratio_min"], row["ratio_q1"], row["ratio_q3"], row["ratio_max"]) == (1.1, 1.1, 1.1, 1.1)
+    assert len((checkout / "benchmarks/results/toy.jsonl").read_text().splitlines()) == 1
+    assert git(checkout, "worktree", "list").count("\n") == 1
+    for commit, pairs, why in (("nowhere", 3, "nowhere"), (old, 1, "--pairs 1: a spread needs at least two")):
+        with pytest.raises(MisuseError, match=why):
+            against(checkout / "benchmarks", "toy", commit, pairs, "")
 
 
 def test_an_unknown_benchmark_is_refused_with_the_list(checkout: Path) -> None:

@@ -5,7 +5,8 @@ was measured (`case` always), numbers say how it went. Rows are appended as JSON
 `benchmarks/results/NAME.jsonl` with commit, date, machine and the CPU seconds of the whole run; `--compare` appends
 nothing and shows the ratio of every number to the last row of the same case. A long benchmark has `run(only)`: it
 measures the cases that fit a pattern of `--only`, so that it can be done in parts. Where a case has several rows of
-this commit, their medians are shown, too: `--medians` shows those and measures nothing.
+this commit, their medians are shown, too: `--medians` shows those and measures nothing. `--against COMMIT` measures two
+commits in turns (`unisono.cli.pairs`).
 """
 
 import inspect
@@ -26,6 +27,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from unisono.cli.pairs import against, show_pairs
 from unisono.cli.screen import screen
 from unisono.errors import FormatError, MisuseError
 
@@ -43,6 +45,14 @@ def bench(
         list[str] | None,
         typer.Option("--only", help="Of a long benchmark the cases that fit this pattern; may be repeated."),
     ] = None,
+    commit_then: Annotated[
+        str | None,
+        typer.Option("--against", metavar="COMMIT", help="Measure this commit and what is here in turns."),
+    ] = None,
+    pairs: Annotated[int, typer.Option("--pairs", help="With --against: how often each of the two.")] = 10,
+    arguments: Annotated[
+        str, typer.Option("--passing", help="With --against: arguments of the benchmark itself, for both.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure, and compare with the last row.
@@ -56,12 +66,16 @@ def bench(
         return
     if name != "all" and name not in found:
         raise MisuseError(f"no benchmark {name!r}; there are: {', '.join(found) or 'none'}")
+    if commit_then is not None and name == "all":
+        raise MisuseError("--against: one benchmark at a time")
     report = {}
     for chosen in found if name == "all" else [name]:
         kept = home / "results" / f"{chosen}.jsonl"
         before = last_rows(kept)
         if medians:
             rows = [row for row in before.values() if row.get("commit") == commit(home) and _fits(row, only or [])]
+        elif commit_then is not None:
+            rows = [{**row, **circumstances(home)} for row in against(home, chosen, commit_then, pairs, arguments)]
         else:
             sys.stderr.write(f"measuring {chosen}\n")  # no spinner: it would be measured, too
             rows = perform(found[chosen], tuple(only or ()))
@@ -71,7 +85,9 @@ def bench(
         report[chosen] = [
             {**row, "ratios": ratios(row, before.get(identity(row))), "medians": medians_of(row, every)} for row in rows
         ]
-        if not as_json:
+        if not as_json and commit_then is not None:
+            show_pairs(chosen, rows)
+        elif not as_json:
             show(chosen, report[chosen])
     if as_json:
         print(json.dumps(report))
@@ -115,13 +131,16 @@ def perform(path: Path, only: tuple[str, ...] = ()) -> list[Row]:
     rows: list[Row] = module.run(only=only) if only else module.run()
     if only and not rows:
         raise MisuseError(f"--only {' '.join(only)}: no case of {path.stem} fits; patterns are as in a shell")
-    circumstances: Row = {
-        "commit": commit(path.parent),
+    spent = {"cpu_seconds": round(time.process_time() - started, 3)}
+    return [{**row, **circumstances(path.parent), **spent} for row in rows]
+
+
+def circumstances(home: Path) -> Row:
+    return {
+        "commit": commit(home),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "cpu": platform.machine()},
-        "cpu_seconds": round(time.process_time() - started, 3),
     }
-    return [{**row, **circumstances} for row in rows]
 
 
 def commit(directory: Path) -> str:
