@@ -11,7 +11,9 @@ from unisono.cli.screen import screen
 from unisono.errors import InvariantError, UnisonoError
 from unisono.model.deployment import load_deployment
 from unisono.model.homes import unknown_distances
+from unisono.runtime.driver.descriptors import allow_many_files, open_files_max
 from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.node.bounds import connections_max
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.node.runnable import check_runnable
 from unisono.runtime.saying import Loudness, Shape, begin_saying, say
@@ -58,6 +60,13 @@ def node(
     deployment = load_deployment(file)
     check_runnable(deployment, name)
     begin_saying(deployment.name, name, log_level, log_format)
+    allow_many_files()
+    most = connections_max(deployment.limits)
+    if most < deployment.limits.connections_max:
+        text = (
+            f"this process may have {open_files_max()} files open, so {most} connections are the most here: ulimit -n"
+        )
+        say(logger, logging.WARNING, text, event="few-files")
     spec = deployment.node(name)
     for a, b in unknown_distances(deployment):
         text = f'nobody has said how far {a} is from {b} (round_trip_ms."{a} {b}"): it will be measured'

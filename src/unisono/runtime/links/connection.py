@@ -108,6 +108,8 @@ class Connection(asyncio.Protocol):
         """For the owner: it will go on with them, and reading is paused meanwhile."""
         self.stops = False
         """No further letter is handed over in this turn."""
+        self.is_hurried = False
+        """For the owner: whoever is refused does not stay."""
         self.heard = 0
         """Letters of the bytes that were read last."""
         self.bytes_in = self.bytes_out = 0
@@ -220,6 +222,9 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
             if self._timer is not None:
                 self._timer.cancel()
+            if self.is_hurried:
+                self._transport.close()
+                return
             self._timer = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def pause_reading(self) -> None:

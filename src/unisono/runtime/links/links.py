@@ -40,6 +40,8 @@ from unisono.runtime.links.security import Tokens
 
 logger = logging.getLogger(__name__)
 
+TURNED_AWAY_MAX = 32
+"""Connections for which there was no room, and that stay to read why: each is an open file. Others go at once."""
 OFFENCES_MAX = 200
 """Refusals that leave a connection open; with the next it is closed."""
 
@@ -115,6 +117,7 @@ class Links:
         """For the owner: how many inputs wait to be handled."""
         self._tokens, self._seed = tokens, secrets.token_bytes(16)
         self._accepted: dict[Connection, None] = {}
+        self._turned_away: dict[Connection, None] = {}
         self._unknown: dict[Connection, None] = {}  # of these, who has not introduced itself, in the order of arrival
         self._hello, self._codec, self._config = hello, codec, config
         self._admit, self._sender, self._up, self._down = admit, sender, up, down
@@ -296,6 +299,8 @@ class Links:
         if connection.dialed:
             return None
         if len(self._accepted) >= self._config.connections_max:
+            connection.is_hurried = len(self._turned_away) >= TURNED_AWAY_MAX
+            self._turned_away[connection] = None
             return Rejected(f"{self._config.connections_max} connections are the most here", "connections")
         if len(self._unknown) >= self._config.connections_unknown_max:
             oldest = next(iter(self._unknown))
@@ -443,6 +448,7 @@ class Links:
         self.counters.closed += 1
         self._accepted.pop(connection, None)
         self._unknown.pop(connection, None)
+        self._turned_away.pop(connection, None)
         if connection.gone is not None and not connection.gone.done():
             connection.gone.set_result(None)
         self._forget(connection, error)
