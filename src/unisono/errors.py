@@ -5,6 +5,7 @@ UnisonoError
 │   └── FormatError    a file or a text that cannot be read; carries the position
 ├── PeerError          the other end broke the protocol
 ├── TransportError     the network, a broker or a disk failed
+│   └── TurnedAwayError  a wrong token, no TLS: asking again would change nothing
 ├── PlanError          no stack keeps the promise asked for
 ├── DataLossError      what was asked for has been removed by retention
 ├── ForgottenError     a node's log is older than what it has told others
@@ -17,8 +18,15 @@ import errno
 import os
 
 
-def said(error: OSError) -> str:
+def said(error: OSError | UnicodeDecodeError) -> str:
     """What went wrong, in words: the event loop says "Connect call failed" whatever the reason is."""
+    if isinstance(error, UnicodeDecodeError):
+        return "not a text file"
+    untrusted, of_tls = getattr(error, "verify_message", None), getattr(error, "reason", None)
+    if isinstance(untrusted, str):
+        return f"certificate verify failed: {untrusted}"
+    if isinstance(of_tls, str):
+        return of_tls.lower().replace("_", " ")
     if error.errno is not None and error.errno in errno.errorcode and "Connect call failed" in str(error):
         return os.strerror(error.errno)
     return error.strerror or str(error) or "no answer"
@@ -51,6 +59,10 @@ class PeerError(UnisonoError):
 
 class TransportError(UnisonoError):
     """The network, a broker or a disk failed."""
+
+
+class TurnedAwayError(TransportError):
+    """Somebody is there and does not let us in (a wrong token, no TLS): asking again would change nothing."""
 
 
 class PlanError(UnisonoError):

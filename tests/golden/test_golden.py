@@ -4,6 +4,7 @@ A file here is never changed: a new version of a format gets new files beside th
 """
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,19 @@ HEADERS = {"Unisono-First": "1", "Unisono-Count": "2", "Unisono-Owner": "me", "U
 
 def copied(name: str, to: Path) -> Path:
     return Path(shutil.copytree(HERE / name, to / name))
+
+
+@pytest.mark.skipif(not (HERE.parents[1] / ".git").exists(), reason="these sources have no history")
+def test_the_previous_release_is_a_commit_of_this_history() -> None:
+    """The campaign upgrades from it (`tests/runtime/crash/test_upgrade.py`)."""
+    asked = ["git", "rev-parse", "--is-shallow-repository"]
+    if subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=True).stdout.strip() == "true":
+        pytest.skip("this clone has no history")
+    commit = (HERE / "previous").read_text(encoding="utf-8").strip()
+    done = subprocess.run(
+        ["git", "merge-base", "--is-ancestor", commit, "HEAD"], cwd=HERE, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode() or f"{commit} is no ancestor"
 
 
 def test_a_journal_of_version_1_is_read() -> None:

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from unisono.cli.doctor import disk, reach
-from unisono.cli.main import COMMANDS, EXTRA_OF_MODULE, application
+from unisono.cli.main import COMMANDS, EXTRA_OF_MODULE, application, main
 from unisono.errors import MisuseError, TransportError
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +83,88 @@ def test_what_can_be_nowhere_is_told_before_anything_is_waited_for() -> None:
         result = CliRunner().invoke(application(words[0]), list(words), prog_name="unisono")
         assert isinstance(result.exception, MisuseError), words
         assert problem in str(result.exception)
+
+
+WRONG_KINDS = [
+    (("status", "{binary}"), "not a text file"),
+    (("doctor", "{binary}"), "not a text file"),
+    (("node", "{binary}", "a"), "not a text file"),
+    (("rights", "{binary}"), "not a text file"),
+    (("status", "{empty}"), "has none: add [[nodes]]"),
+    (("doctor", "{empty}"), "has none: add [[nodes]]"),
+    (("simulate", "{binary}.toml"), "No such file"),
+    (("plan", "placement", "{csv}", "{csv}", "--distances", "{binary}"), "not a text file"),
+    (("replica", "check", "{folder}"), "is no file"),
+    (("replica", "check", "{binary}"), "no replica's file"),
+    (("outbox", "unisono://127.0.0.1:1", "shop", "--table", "t"), "write postgres://"),
+    (("plan", "groups", "{folder}"), "is a directory"),
+    (("status", "{folder}"), "Is a directory"),
+    (("audit", "{folder}"), "holds no journal"),
+    (("simulate", "fifo/reorder", "--seeds", "0", "--journal", "{binary}"), "File exists"),
+    (("simulate", "fifo/reordr"), "did you mean fifo/reorder?"),
+    (("context", "add", "a", "unisono://h"), "has a host and a port"),
+    (("context", "add", "a", "unisono://h:99999"), "ports end at 65535"),
+    (("context", "add", "a", "http://h:1"), "http:// is none of them"),
+    (("context", "add", "a", "unisono://h:1", "--authority", "nowhere.pem"), "no such file"),
+    (("status", "memory://"), "inside one program"),
+    (("topics", "unisono://127.0.0.1:1", "tr*"), "one whole word"),
+    (("sub", "unisono://127.0.0.1:1", "trades", "--name", "../me", "--state", "s"), "also that of a file"),
+    (("init", "new.toml", "--region", "a/b"), "no name for a node"),
+    (("init", "new.toml", "--server", "n:4222"), "write nats://host:port"),
+    (("init", "new.toml", "--server", "nats://n:1", "--name", "my shop"), "'my shop'"),
+]
+
+
+@pytest.mark.parametrize(("words", "problem"), WRONG_KINDS, ids=lambda value: " ".join(value).replace("/", ":"))
+def test_a_wrong_file_or_address_is_one_line_and_exit_2(
+    words: tuple[str, ...], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    places = {name: tmp_path / name for name in ("binary", "folder", "csv", "empty")}
+    places["binary"].write_bytes(b"\x00\xff\xfe")
+    places["csv"] = tmp_path / "rows.csv"
+    places["csv"].write_text("subscriber,topic,region,rate\nann,trades,eu,1\n")
+    places["folder"].mkdir()
+    places["empty"].write_text("version = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNISONO_CONTEXTS", str(tmp_path / "contexts.toml"))
+    monkeypatch.setattr(sys, "argv", ["unisono", *(word.format(**places) for word in words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert problem in said
+    assert len(said.splitlines()) == 1
+    assert "Errno" not in said
+    assert not (tmp_path / "new.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "d.toml", "--timeout", "-1"),
+        ("pub", "d.toml", "t", "1", "--timeout", "0"),
+        ("topics", "d.toml", "--seconds", "0"),
+        ("init", "d.toml", "--port", "99999"),
+        ("up", "--port", "-5"),
+        ("up", "--rate", "-1"),
+        ("up", "--seconds", "nan"),
+        ("doctor", "--timeout", "nan"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(application(words[0]), list(words), prog_name="unisono")
+    assert result.exit_code == 2
+    assert "Invalid value for" in result.output
+
+
+@pytest.mark.parametrize("words", leaves())
+def test_help_shows_arguments_in_capitals_and_whole_lines(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(application(words[0]), [*words, "--help"], prog_name="unisono", terminal_width=80).output
+    usage = shown.partition("\n\n")[0].partition("OPTIONS]")[2]
+    assert re.findall(r"(?<![.a-z])[a-z]+", usage) == []
+    assert "[[" not in usage
+    listing = CliRunner().invoke(application(None), ["--help"], prog_name="unisono", terminal_width=80).output
+    assert [line for line in listing.splitlines()[1:] if line.endswith("...")] == []
 
 
 def test_who_waits_for_a_node_is_told_for_what(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,6 +37,7 @@ def _own_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_context_stands_for_an_address_and_for_how_to_be_let_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "ca.pem").touch()
     unisono("context", "add", "prod", "unisono://eu:7474", "--authority", "ca.pem", "--token-variable", "PROD")
     with pytest.raises(MisuseError, match="environment variable PROD"):
         reach("prod")

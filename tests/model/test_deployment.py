@@ -1,11 +1,13 @@
 """The deployment file: what is written is read back, and every mistake is told in one line with its place."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.errors import FormatError
-from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
+from unisono.model.deployment import Deployment, check_inhabited, dump_deployment, load_deployment, parse_deployment
 from unisono.model.settings import NodeSpec, Region, TopicSpec
 
 STAR = """
@@ -51,12 +53,58 @@ def test_a_star_is_read_with_its_root_children_and_latencies() -> None:
         (("[[topics]]", "[[topics"), "line"),
         (("[[topics]]", '[archive]\nstream = "a.b"\n[[topics]]'), "one word"),
         (("[[topics]]", '[archive]\nstream = "a"\n[[topics]]'), "keeps no streams"),
+        (('name = "eu-1"', 'name = "../eu"'), "no name for a node"),
+        (('parent = "hub"', 'parent = "hub"\nlisten = "7474"'), r"nodes\.eu-1\.listen: '7474' is not host:port"),
+        (('parent = "hub"', 'parent = "hub"\nlisten = "h:99999"'), r"nodes\.eu-1\.listen: .*ports end at 65535"),
+        (('parent = "hub"', 'parent = "hub"\nstandby = "::1:7"'), r"nodes\.eu-1\.standby: .*in brackets"),
+        (('parent = "hub"', 'parent = "hub"\nobserve = "yes"'), r"nodes\.eu-1\.observe: 'yes' is neither"),
+        (("version = 1", 'version = 1\nname = ""'), "name: is empty"),
+        (("version = 1", 'version = 1\nbroker.kind = "nats"'), r"broker\.servers: .* needs them"),
+        (("version = 1", 'version = 1\nbroker = { kind = "nats", servers = ["n:4222"] }'), "'n:4222': write nats://"),
+        (
+            ("version = 1", 'version = 1\nname = "my shop"\nbroker = { kind = "nats", servers = ["nats://n:1"] }'),
+            "'my shop' stands in subjects of NATS",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_line(edit: tuple[str, str], problem: str) -> None:
     with pytest.raises(Exception, match=problem) as caught:
         parse_deployment(STAR.replace(*edit))
     assert "\n" not in str(caught.value)
+
+
+NODE = '[[nodes]]\nname = "{}"\nlisten = "{}"\n{}\n'
+BOTH = 'roles = ["sequencer", "broker"]'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        (("h:7474", ""), ("h:7474", ""), r"nodes\.b\.listen: port 7474 of h is taken by nodes\.a\.listen"),
+        (("h:7474", ""), ("h:8474", ""), r"nodes\.b\.listen: port 8474 of h is taken by nodes\.a\.observe"),
+        (("h:7474", BOTH), ("h:7475", ""), "port 7475 of h is taken by the embedded broker of a"),
+        (("0.0.0.0:1", 'advertise = "h:7474"'), ("0.0.0.0:1", 'advertise = "h:7474"'), r"nodes\.b\.advertise: port"),
+        (("h:7474", ""), ("g:7474", ""), ""),
+        (("0.0.0.0:7474", 'advertise = "h:1"'), ("0.0.0.0:7474", 'advertise = "h:2"'), ""),
+        (("h:0", ""), ("h:0", ""), ""),
+        (("h:7474", BOTH), ("h:7476", ""), ""),
+    ],
+)
+def test_no_two_things_listen_at_one_place(first: tuple[str, str], second: tuple[str, str], problem: str) -> None:
+    text = "version = 1\n" + NODE.format("a", *first) + NODE.format("b", *second) + 'parent = "a"\n'
+    if not problem:
+        assert len(parse_deployment(text).nodes) == 2
+        return
+    with pytest.raises(FormatError, match=problem):
+        parse_deployment(text)
+
+
+def test_a_file_without_nodes_or_without_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="nodes: deployment 'unisono' has none"):
+        check_inhabited(parse_deployment("version = 1"))
+    (tmp_path / "d.toml").write_bytes(b"\x00\xff\xfe")
+    with pytest.raises(FormatError, match=r"d\.toml: not a text file"):
+        load_deployment(tmp_path / "d.toml")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +162,7 @@ names = st.text("abcdefghij-", min_size=1, max_size=8)
 def test_what_is_dumped_is_read_back_equal(nodes: list[str], topics: list[str], data: st.DataObject) -> None:
     deployment = Deployment(
         version=1,
-        name=data.draw(st.text(max_size=5)),
+        name=data.draw(st.text(min_size=1, max_size=5)),
         regions=(Region("eu"), Region("us")),
         round_trip_ms={"eu us": data.draw(st.floats(0, 500))},
         nodes=tuple(
@@ -128,5 +176,5 @@ def test_what_is_dumped_is_read_back_equal(nodes: list[str], topics: list[str], 
 
 @pytest.mark.parametrize("code", [*range(0x21), 0x7F, 0x85, 0x2028])
 def test_a_name_with_odd_characters_is_read_back(code: int) -> None:
-    deployment = Deployment(version=1, name=f"a{chr(code)}b")
+    deployment = Deployment(version=1, name=f"a{chr(code)}b", nodes=(NodeSpec("n"),))
     assert parse_deployment(dump_deployment(deployment)).name == deployment.name

@@ -23,7 +23,8 @@ from unisono.runtime.tools.nats_server import find_binary
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "first-hour.md"
 PATIENCE_S = 300
-LINES_MAX = 16
+LINES_MAX, WIDTH = 16, 140
+"""Of what a command printed, so much is shown."""
 
 
 class Command(NamedTuple):
@@ -67,8 +68,9 @@ NODES = ("eu-central-1-1", "us-east-1-1", "ap-northeast-1-1")
 CHAPTERS = (
     Chapter(
         "Three regions on the NATS you already run",
-        "Three servers of one cluster stand for it; `pip install 'unisono[nats,fast]'` brings `nats-server` along.\n"
-        "One file describes the deployment, and every machine gets the same.",
+        "Three servers of one cluster, here on one machine, play the part of your NATS. The extra `nats` of the\n"
+        "[installation](../README.md#install) brings `nats-server` along. Then write one file that describes the\n"
+        "deployment (in real life every machine gets a copy), and start one node per region.",
         (
             *map(nats, range(3)),
             Command(
@@ -80,31 +82,43 @@ CHAPTERS = (
     ),
     Chapter(
         "Is it well?",
-        "Every node is asked how it is, and what it sees of its neighbours and of the servers;\n"
-        "`doctor` asks from where you are.",
+        "`status` asks every node how it is, and what it sees of its neighbours and the NATS servers. `doctor`\n"
+        "checks whether each of them can be reached from where you are.",
         (Command("unisono status deployment.toml", until=WELL), Command("unisono doctor deployment.toml")),
     ),
     Chapter(
         "Two subscribers agree",
-        "They stand in different regions, and publishers too. Whatever the distances, both are told the same order.",
+        "Start a subscriber in each of two regions, then publish from all three. Both subscribers print the same\n"
+        "lines in the same order. `topics` shows where each topic lives, and which are ordered against each other.",
         (
             Command(
-                "unisono sub unisono://127.0.0.1:7474 trades quotes --count 4 --journal journals", True, "subscribed"
+                "unisono sub unisono://127.0.0.1:7474 trades quotes --count 4 --journal journals",
+                True,
+                "subscribed",
+                ends=True,
             ),
             Command(
-                "unisono sub unisono://127.0.0.1:7476 trades quotes --count 4 --journal journals", True, "subscribed"
+                "unisono sub unisono://127.0.0.1:7476 trades quotes --count 4 --journal journals",
+                True,
+                "subscribed",
+                ends=True,
             ),
             Command("""unisono pub unisono://127.0.0.1:7474 trades '{"px": 101}'"""),
             Command("""unisono pub unisono://127.0.0.1:7478 quotes '{"bid": 100}'"""),
             Command("""unisono pub unisono://127.0.0.1:7476 trades '{"px": 102}'"""),
-            Command("""unisono pub unisono://127.0.0.1:7474 quotes '{"bid": 101}'"""),
             Command("unisono topics deployment.toml"),
-            Command("unisono audit journals"),
+            Command("""unisono pub unisono://127.0.0.1:7474 quotes '{"bid": 101}'"""),
         ),
     ),
     Chapter(
+        "Let a judge say so",
+        "`--journal` wrote down what each subscriber was given. `audit` compares.",
+        (Command("unisono audit journals"),),
+    ),
+    Chapter(
         "Break it, and read what it says",
-        "The node of one region is killed. It is named; topics whose home it is would wait until it is back.",
+        "Kill the node of one region. `status` names it and exits with 1. Topics that live there would wait until\n"
+        "it is back; here nothing lives there. Start it again: it reads its log, and goes on.",
         (
             Command(f"kill -9 {NODES[1]}"),
             Command("unisono status deployment.toml", code=1),
@@ -115,9 +129,9 @@ CHAPTERS = (
 )
 HEAD = """# The first half hour
 
-Written by `python -m tests.runtime.hour`, which typed every line below and kept what was printed; the campaign plays it
-again. Lines that end in `&` go on running: give each a terminal of its own. `kill -9` stands before the name of a node,
-whose process is meant.
+Every command on this page was typed by a program, `python -m tests.runtime.hour`, and what you see is what it printed;
+the campaign plays the page again. A line that ends in `&` keeps running: type it, without the `&`, in a terminal of its
+own. `kill -9 NODE` means the process of that node.
 """
 
 
@@ -204,7 +218,8 @@ class Play:
     def said(self, text: str) -> str:
         """As the page shows it."""
         text = re.sub(r"\d{5}", lambda found: self.shown.get(found[0], found[0]), text)
-        return "\n".join(line.rstrip()[:110] for line in text.splitlines())
+        lines = map(str.rstrip, text.splitlines())
+        return "\n".join(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in lines)
 
 
 def play(page: Page, directory: Path, python: str = sys.executable) -> str:

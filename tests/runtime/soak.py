@@ -157,8 +157,8 @@ class BrokerNotices(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        self.losses += "Lost(" in text
-        if text.startswith("broker: "):
+        self.losses += text.startswith("items may have passed")
+        if text.startswith(("items may have passed", "the broker is")):
             print(text, file=sys.stderr)
 
 
@@ -357,7 +357,7 @@ class Soak:
             maximum_per_s=round(self.maximum),
             rate_per_s=round(self.maximum * self.share),
             accepted=accepted,
-            unknown=sum(len(publisher.failures) for publisher in self.publishers),
+            unknown=sum(publisher.unknown + publisher.refused for publisher in self.publishers),
             compared=self.compared.same,
             inversions=int(self.compared.is_inverted),
             missing=max(0, accepted - min(self.told)),

@@ -362,7 +362,7 @@ def test_pub_exits_with_an_error_when_the_broker_refuses(tmp_path: Path, payload
     code, err = asyncio.run(run())
     assert code == 2
     assert "Traceback" not in err
-    assert "2 events were not accepted" in err
+    assert "trades: 2 accepted, 2 refused" in err
     assert ("a payload of 200000 bytes; this broker takes up to 145904" in err) == (payload != "ok")
     assert err.count("maximum messages") == (2 if payload == "ok" else 1)
 

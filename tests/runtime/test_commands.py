@@ -39,6 +39,10 @@ def test_a_deployment_is_made_started_asked_used_and_stopped(tmp_path: Path) -> 
         assert "listens on port" in node.stderr.readline()
         where = f"unisono://127.0.0.1:{port}"
         assert json.loads(unisono("pub", where, "trades", "0", "--json"))["outcome"] == "accepted"
+        published = subprocess.run(
+            [*UNISONO, "pub", where, "trades", "a", "b"], capture_output=True, text=True, timeout=60
+        )
+        assert (published.returncode, published.stdout, published.stderr) == (0, "", "trades: 2 accepted\n")
         reading = start(
             "sub", where, "trades", "quotes", "--count", "3", "--json", "--journal", str(tmp_path / "journal")
         )

@@ -268,3 +268,16 @@ def test_letters_travel_over_tls_and_strangers_do_not_get_in() -> None:
         server.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("first", "who"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "a TLS client"),
+        (b"GET / HTTP/1.1\r\n", "a web client"),
+        (b"INFO {}\r\n", "a NATS server"),
+    ],
+)
+def test_who_is_at_the_wrong_port_is_named(first: bytes, who: str) -> None:
+    with pytest.raises(PeerError, match=f"{who} speaks there"):
+        list(FrameReader(4096).feed(first))

@@ -253,6 +253,11 @@ def test_topics_show_home_rate_and_group_and_patterns_choose(tmp_path: Path) -> 
             quotes, trades = json.loads(shown.output)["topics"]
             assert [quotes["home"], trades["home"]] == ["west", "east"]
             assert [quotes["group"], trades["group"]] == [["trades"], ["quotes"]]
+            narrow = await asyncio.get_running_loop().run_in_executor(None, partial(runner, [*words, "trades"]))
+            (alone,) = json.loads(narrow.output)["topics"]
+            assert (alone["group"], alone["others"]) == (["quotes"], 0), "a pattern hides no names of what it shows"
+            none = await asyncio.get_running_loop().run_in_executor(None, partial(runner, [*words[:-1], "nothing"]))
+            assert none.output.strip() == "no topic matches nothing"
         return [everything, nothing, other]
 
     everything, nothing, other = asyncio.run(run())

@@ -10,6 +10,7 @@ from msgspec import structs
 import unisono
 from tests.runtime.test_cluster import FAST, free_ports
 from unisono.errors import TransportError
+from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment
 from unisono.model.homes import unknown_distances
 from unisono.model.ids import Address, Topic
@@ -18,9 +19,9 @@ from unisono.model.time import MILLISECOND, Micros
 from unisono.planning.demand import Asked, Audience, DemandView
 from unisono.planning.homes import HomesConfig
 from unisono.runtime.links import control
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.frames import Codec, Letter, encode_frame
 from unisono.runtime.links.questions import ask_node
+from unisono.runtime.node.measuring import metrics
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.tools.delay import DelayProxy
 
@@ -108,6 +109,7 @@ def test_a_topic_moves_to_where_it_is_used_and_is_found_there_when_its_birthplac
             assert homes is not None
             assert [(move.topic, move.at, move.to) for move in homes.moves] == [("trades", "east-1", "west-1")]
             assert "ms" in homes.moves[0].reason
+            assert "unisono_home_moves_total 1\n" in metrics(nodes["hub"], nodes["hub"].health())
             await nodes.pop("east-1").stop()
             async with (
                 unisono.connect(seen, timeout=20, region="middle") as late,

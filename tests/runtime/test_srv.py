@@ -11,7 +11,7 @@ import pytest
 import unisono
 from tests.runtime.test_cluster import running, star
 from unisono.errors import MisuseError, PeerError, TransportError
-from unisono.runtime.links.dialing import endpoint
+from unisono.model.address import endpoint
 from unisono.runtime.links.srv import NameServer, resolve_srv
 
 NAME = "_unisono._tcp.example.test"

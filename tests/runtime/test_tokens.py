@@ -10,6 +10,7 @@ import pytest
 import unisono
 from tests.runtime.test_cluster import Silent, running, star, url
 from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.settings import Security
@@ -18,7 +19,6 @@ from unisono.runtime.brokers.deployed import embedded_endpoint
 from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
 from unisono.runtime.links import control
 from unisono.runtime.links.connection import Connection
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.frames import Codec, Hello, Rejected
 from unisono.runtime.links.security import Tokens, prove, tokens_of
 

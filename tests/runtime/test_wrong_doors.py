@@ -4,12 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import trustme
+from msgspec import structs
 
 import unisono
 from tests.runtime.test_cluster import free_ports
 from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.model.deployment import Deployment
-from unisono.model.settings import NodeSpec, Security
+from unisono.model.settings import NodeSpec, Region, Security
 from unisono.runtime.node.node import Node
 
 
@@ -71,6 +73,51 @@ def test_a_door_that_wants_a_token_says_how_to_give_one(tmp_path: Path, monkeypa
                     pass
 
     monkeypatch.setenv("DOOR", "right")
+    asyncio.run(main())
+
+
+def test_waiting_cannot_help_who_has_a_wrong_token_or_speaks_tls_to_a_plain_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a deployment file the broker is the first that is asked; who waits for it says so first."""
+
+    async def main() -> None:
+        (port,) = free_ports(1)
+        guarded = deployment(port, Security(token_variable="DOOR"))
+        (tmp_path / "ca.pem").write_bytes(trustme.CA().cert_pem.bytes())
+        async with Node(guarded, "hub", tmp_path):
+            for problem, options in (
+                ("token", {"token": "wrong"}),
+                ("no TLS with the embedded broker", {"authority": tmp_path / "ca.pem"}),
+            ):
+                with pytest.raises(TransportError, match=problem):
+                    async with unisono.connect(guarded, timeout=1, **options):  # type: ignore[arg-type]
+                        pass
+        assert [record for record in caplog.records if "waits up to" in record.getMessage()] == []
+
+    monkeypatch.setenv("DOOR", "right")
+    asyncio.run(main())
+
+
+def test_a_token_that_a_node_does_not_know_is_the_fault_that_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        async with Node(deployment(port), "hub", tmp_path):
+            with pytest.raises(PeerError, match=r"^hub does not know our token: .*--token"):
+                await knock(f"unisono://127.0.0.1:{port}", "wrong")
+
+    asyncio.run(main())
+
+
+def test_a_region_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        there = structs.replace(deployment(port), regions=(Region("local"),))
+        async with Node(there, "hub", tmp_path):
+            with pytest.raises(MisuseError, match="region 'mars' is not one of deployment doors: local"):
+                async with unisono.connect(f"unisono://127.0.0.1:{port}", region="mars"):
+                    pass
+
     asyncio.run(main())
 
 

@@ -5,8 +5,8 @@ from tests.runtime.hour import ROOT, WELL, Chapter, Command, Page
 
 TUTORIALS_IN = ROOT / "docs" / "tutorials"
 PLAYED = """
-Played by `python -m tests.runtime.hour`, which typed every line below and kept what was printed; the campaign plays it
-again. Lines that end in `&` go on running: give each a terminal of its own.
+Every command on this page was typed by a program, `python -m tests.runtime.hour`, and what you see is what it printed; the campaign
+plays the page again. A line that ends in `&` keeps running: type it, without the `&`, in a terminal of its own.
 """
 EU, US = "eu-central-1-1", "us-east-1-1"
 
@@ -26,7 +26,8 @@ def pub(port: int, topic: str, payload: str) -> Command:
 
 TWO_REGIONS = Chapter(
     "Two regions",
-    "One file describes the deployment. Its distances come from a table of public clouds; nothing else has to be running.",
+    "One file describes the deployment: two regions, one node in each, and an embedded broker, so nothing else has to be running.\n"
+    "The distance between the regions comes from a table of public clouds.",
     (
         Command("unisono init --region eu-central-1 --region us-east-1"),
         node(EU),
@@ -42,7 +43,7 @@ AGREE = Page(
         TWO_REGIONS,
         Chapter(
             "Publish on two topics, from two regions",
-            "A subscriber in each region. Publishers do not wait for each other.",
+            "Start a subscriber in each region, then publish on both topics from both regions.",
             (
                 sub(7474, 4),
                 sub(7476, 4),
@@ -51,12 +52,11 @@ AGREE = Page(
                 pub(7476, "trades", '{"px": 102}'),
                 pub(7474, "quotes", '{"bid": 101}'),
             ),
-            after="The same lines in the same order. That no other run can differ is what the protocol is for; that this one did\n"
-            "not is what a journal shows.",
+            after="Both print the same lines in the same order. The protocol sees to it in every run; that it held in this run can be checked.",
         ),
         Chapter(
             "Let a judge say so",
-            "`--journal` wrote down what each was told. `audit` compares; it exits with 0 if the promise held.",
+            "`--journal` wrote down what each subscriber was given. `audit` compares the journals, and exits with 0 if the promise held.",
             (Command("unisono audit journals"),),
             after="Next: [break it and read the verdict](break.md).",
         ),
@@ -69,24 +69,26 @@ BREAK = Page(
     (
         Chapter(
             "A weaker order, judged by the stronger promise",
-            "The smallest protocol orders each publisher's own events and no others. It keeps what it promises:",
+            "The smallest protocol, `fifo`, orders only the events of one publisher against each other. This plays it in a simulation, over a\n"
+            "network that reorders. It keeps what it promises:",
             (Command("unisono simulate fifo/reorder --seeds 0 --journal runs"),),
         ),
         Chapter(
             "The verdict",
-            "Ask whether any two subscribers agree on any two events, which nobody promised. `audit` exits with 1, and says for\n"
-            "each judge one case: who was told what before what, and by which rows. `story` shows one of the two events.",
+            "Now ask for more than was promised: do all subscribers agree on all pairs of events? They do not. `audit` exits with 1, and each\n"
+            "judge that fails shows one case: which two events, which two subscribers, and where it stands in the journal. `story` shows the\n"
+            "life of one of the two events.",
             (
                 Command("unisono audit runs --promise pairwise", code=1),
                 Command("unisono story runs c0:6"),
             ),
-            after="A run is decided by its scenario and its seed: you see the same numbers. A log of your own needs three columns,\n"
-            "`subscriber`, `event` and `position`, to be judged like this ([journals](../reference/journal.md)).",
+            after="Scenario and seed decide everything, so you see the same numbers. You can check a log of your own in the same way: it needs three\n"
+            "columns, `subscriber`, `event` and `position` ([journals](../reference/journal.md)).",
         ),
         TWO_REGIONS,
         Chapter(
             "Kill a node",
-            "`kill -9` stands before the name of a node, whose process is meant. `status` names it and exits with 1.",
+            "`kill -9 NODE` means the process of that node. `status` names it and exits with 1. Started again, the node reads its log and goes on.",
             (
                 sub(7474, 2),
                 sub(7474, 2),
@@ -100,9 +102,9 @@ BREAK = Page(
         ),
         Chapter(
             "And the order?",
-            "Nothing was reordered, nothing is missing.",
+            "Nothing was reordered, and nothing is missing:",
             (Command("unisono audit journals"),),
-            after="What is said when it cannot be repaired, fault by fault: [what happens when …](../reference/what-happens-when.md).",
+            after="Which fault has which effect, and what you see of it: [what happens when …](../reference/what-happens-when.md).",
         ),
     ),
 )
@@ -133,25 +135,25 @@ asyncio.run(main())
 """
 ADOPT = Page(
     TUTORIALS_IN / "adopt.md",
-    "# Adopt it on the NATS you already run\n\nSubscribers first, then publishers, one by one: nothing has to change on one day.\n"
+    "# Adopt it on the NATS you already run\n\nYou can move to unisono step by step: first the subscribers, then the publishers, one at a time.\n"
     + PLAYED,
     (
         Chapter(
             "A node beside the server",
-            "The server is the one that you run. One file says where it is, and which topics' events of *strangers*\n"
-            "(publishers that do not use unisono) get a place in the order.",
+            "`nats-server` here is the one that you already run. One file says where it is, and on which topics the events of publishers without\n"
+            "unisono (*strangers*) get a place in the order.",
             (
                 Command("nats-server -p 4222", True, "Server is ready"),
                 Command("unisono node deployment.toml hub", True, "listens on port"),
             ),
             (("deployment.toml", ADOPTING),),
-            "Plain consumers of `trades` hear what they heard before, once. A node with the home of a topic hears what strangers\n"
-            "publish there and publishes it again, numbered, on a subject of its own\n"
+            "Plain consumers of `trades` notice nothing: they get every event once, as before. The node where a topic lives hears what strangers\n"
+            "publish there, gives it a number, and publishes it again on a subject of its own for unisono's subscribers\n"
             "([what travels where](../reference/brokers.md#what-travels-where-on-nats)).",
         ),
         Chapter(
             "Subscribers that agree, publishers as before",
-            "The publisher is what it was, untouched:",
+            "The publisher is unchanged. It does not know of unisono:",
             (
                 sub(7474, 7),
                 sub(7474, 7),
@@ -159,20 +161,19 @@ ADOPT = Page(
                 pub(7474, "trades", "of ours"),
             ),
             (("old.py", OLD),),
-            "The last one has moved: it used `unisono pub`. The order of one stranger on one topic is kept; between two topics an\n"
-            'adopted event stands where its node heard it, which is all that anybody knows of it. With `foreign = "tag"`, the\n'
-            "default, such events are told at once and marked `late`, outside the order.",
+            "The last event comes from a publisher that has moved: `unisono pub`. The events of one stranger on one topic keep their order.\n"
+            "Between two topics, an adopted event stands where its node heard it; nothing more is known of it. With the default,\n"
+            '`foreign = "tag"`, events of strangers are delivered at once, marked `late`, outside the order.',
         ),
-        Chapter("Judged", "Adopted events are judged like any others.", (Command("unisono audit journals"),)),
+        Chapter("Judged", "Adopted events are checked like all others.", (Command("unisono audit journals"),)),
         Chapter(
             "Publishers, one by one",
-            "A publisher that uses `session.publish` gets what a stranger does not: an outcome (`Accepted`, `Refused`,\n"
-            "`Unknown`), an identity by which repetitions are known, and its own order over topics. Move the one whose events\n"
-            'matter most first; the others stay adopted. When none is left, `foreign = "refuse"` drops what strangers publish,\n'
-            "for subscribers of ours. Meanwhile watch:",
+            "A publisher that uses `session.publish` gains three things: it learns the outcome (`Accepted`, `Refused` or `Unknown`), repetitions\n"
+            "are recognized, and its events keep their order across topics. Move the most important publisher first; the others stay adopted.\n"
+            'When the last one has moved, `foreign = "refuse"` makes subscribers drop what strangers publish. Meanwhile, watch:',
             (Command("unisono status deployment.toml", until=WELL), Command("unisono topics deployment.toml")),
-            after="Servers that ask for `.creds`, nkeys or certificates: [logging in](../reference/brokers.md#logging-in). Deny\n"
-            "`_unisono.*.ctl.>` to clients: [permissions](../reference/brokers.md#permissions).",
+            after="If your servers ask for `.creds`, nkeys or certificates: [logging in](../reference/brokers.md#logging-in). In production, allow only\n"
+            "nodes to publish on `_unisono.*.ctl.>`: [permissions](../reference/brokers.md#permissions).",
         ),
     ),
 )
@@ -196,13 +197,13 @@ SPARK = Page(
     (
         Chapter(
             "An archive",
-            "A node with the role `archive` is a subscriber like any other, and keeps what it is told.",
+            "A node with the role `archive` subscribes to all topics and keeps what it receives, in order.",
             (Command("unisono node deployment.toml hub", True, "listens on port"),),
             (("deployment.toml", ARCHIVED),),
         ),
         Chapter(
             "Publish, and listen",
-            "What a subscriber is told now, Spark is told later.",
+            "A live subscriber prints the events. Spark will read the same ones later.",
             (
                 sub(7474, 4),
                 pub(7474, "trades", '{"px": 101}'),
@@ -213,16 +214,16 @@ SPARK = Page(
         ),
         Chapter(
             "Read it with Spark",
-            "`seq` is the archive's own order, and the offset of a stream: a range gives the same rows for ever.",
+            "`seq` is the row's place in the archive, and the offset when you read it as a stream: a range gives the same rows every time.",
             (Command("python replay.py", until='bid": 101'),),
             (("replay.py", REPLAY),),
-            '`spark.readStream.format("unisono")` is the same without an end; a sink publishes once what a job found. Both, with\n'
-            "all options: [Spark](../reference/spark.md).",
+            '`spark.readStream.format("unisono")` reads the same as a stream without an end; a sink publishes the results of a job, each\n'
+            "once. All options: [Spark](../reference/spark.md).",
         ),
         Chapter(
             "Can it be trusted?",
-            "Spark's rows stand in the order that the subscriber was told. What that one was told is judged, and every segment of the\n"
-            "archive is held against its checksum.",
+            "Spark's rows are in the order that the live subscriber saw. `audit` checks what that subscriber saw; `doctor` checks every segment of\n"
+            "the archive against its checksum.",
             (Command("unisono audit journals"), Command("unisono doctor --archive data/hub/archive")),
         ),
     ),

@@ -58,7 +58,7 @@ def audit(
         str | None, typer.Option(help="With --follow: end, and judge what is open, when nothing came for so long.")
     ] = None,
 ) -> None:
-    """Is a journal, or any log of deliveries, consistent?
+    """Check a journal, or any log of deliveries, for broken promises.
 
     FILE is JSON lines, Arrow or Parquet with at least the columns subscriber, event and position; more columns switch
     more judges on. Exit: 0 the promise holds, 1 it is violated, 2 could not run, or FILE shows nothing to judge.

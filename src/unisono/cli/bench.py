@@ -36,7 +36,9 @@ Row = dict[str, Any]
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(help="A benchmark, or `all`; without it they are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A benchmark, or `all`; without it they are listed.")
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Keep nothing; show ratios to the last row.")] = False,
     medians: Annotated[
         bool, typer.Option("--medians", help="Measure nothing; show the medians of this commit's rows.")

@@ -18,7 +18,7 @@ import typer
 from msgspec import Struct
 
 from unisono.cli.screen import screen
-from unisono.errors import FormatError, MisuseError
+from unisono.errors import FormatError, MisuseError, said
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -58,6 +58,8 @@ def read_contexts() -> dict[str, Context]:
         return {}
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise FormatError(str(file), f"{error}; mend the file or remove it") from None
+    except UnicodeDecodeError as error:
+        raise FormatError(str(file), f"{said(error)}; mend the file or remove it") from None
 
 
 def reach(where: str, token: str | None = None, authority: str | None = None) -> Destination:
@@ -104,7 +106,13 @@ def add(
         if not Path(where).is_file():
             raise MisuseError(f"{where} is no file here; an address is unisono://host:port")
         where = str(Path(where).absolute())
+    else:
+        from unisono.runtime.client.finding import check_address  # completion asks this module, and has to be quick
+
+        check_address(where)
     if authority not in (None, "system"):
+        if not Path(authority).is_file():
+            raise MisuseError(f"--authority {authority}: no such file")
         authority = str(Path(authority).absolute())
     _write(read_contexts() | {name: Context(where, authority, token_variable)})
     screen(stderr=True).print(f"{name} is {where}")

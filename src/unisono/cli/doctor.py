@@ -30,8 +30,8 @@ from rich.text import Text
 
 from unisono.cli.context import reach as reach_of
 from unisono.cli.screen import screen
-from unisono.errors import UnisonoError, said
-from unisono.model.deployment import Deployment, load_deployment
+from unisono.errors import TransportError, UnisonoError, said
+from unisono.model.deployment import Deployment, check_inhabited, load_deployment
 from unisono.model.homes import unknown_distances
 from unisono.model.settings import NodeSpec
 from unisono.model.time import Micros
@@ -65,17 +65,22 @@ class Finding(Struct, frozen=True):
 def doctor(
     where: Annotated[
         list[str] | None,
-        typer.Argument(help="A deployment file, to check all it names from here, or brokers and nodes to reach."),
+        typer.Argument(
+            metavar="WHERE",
+            help="A deployment file or a context, to check all it names from here; or addresses, to connect to.",
+        ),
     ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="Where nodes would keep their logs.")] = Path(),
     archive: Annotated[
         str | None, typer.Option("--archive", help="An archive to verify, and nothing else: DIR or nats://HOST/STREAM.")
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="With --archive: make what is damaged a gap.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for a node or a server of the file.")] = 3.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.01, help="Give up on a node or a server after this many seconds.")
+    ] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What is installed, reachable, broken. Exit 1 when something is broken or out of reach.
+    """Check what is installed, reachable, broken. Exit 1 when something is broken or out of reach.
 
     Given a deployment file, every node and every server of the broker is asked from this machine, with the credentials
     that the file names: what a client here could use, and why not.
@@ -263,6 +268,7 @@ def check_deployment(file: Path, timeout: float) -> list[Finding]:
     from unisono.runtime.driver.loop import run  # the command has no use for them without a deployment
 
     deployment = load_deployment(file)
+    check_inhabited(deployment)
     findings = [Finding("file", str(file), "ok", _described(deployment))]
     for a, b in unknown_distances(deployment):
         detail = (
@@ -273,12 +279,14 @@ def check_deployment(file: Path, timeout: float) -> list[Finding]:
 
 
 def _described(deployment: Deployment) -> str:
-    counts = f"{len(deployment.nodes)} nodes in {max(1, len(deployment.regions))} regions"
+    nodes, regions = len(deployment.nodes), max(1, len(deployment.regions))
+    counts = f"{nodes} node{'s' if nodes > 1 else ''} in {regions} region{'s' if regions > 1 else ''}"
     carried = f"broker {deployment.broker.kind}" if deployment.kind == "sequencer" else "its nodes carry the events"
     return f"deployment {deployment.name}, kind {deployment.kind}, {counts}, {carried}"
 
 
 async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) -> list[Finding]:
+    from unisono.cli.status import seen_by_nodes
     from unisono.runtime.brokers.probing import probe, probes
     from unisono.runtime.links.control import AskReport, NodeReport
     from unisono.runtime.links.questions import ask_node
@@ -288,28 +296,32 @@ async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) ->
         token, tls = token_of(deployment.security, file.parent), client_context(deployment.security, file.parent)
         servers = probes(deployment, file.parent, token, is_node=False) if deployment.kind == "sequencer" else {}
     except UnisonoError as problem:
-        return [Finding("file", "security", "broken", str(problem))]
+        return [Finding("file", str(file), "broken", str(problem))]
+
+    reports: dict[str, NodeReport | TransportError] = {}
 
     async def node(spec: NodeSpec) -> list[Finding]:
         began = time.perf_counter()
         try:
             report = await ask_node(spec.reached_at, token, AskReport, NodeReport, timeout, tls)
         except UnisonoError as problem:
+            reports[spec.name] = TransportError(str(problem))
             return [Finding("node", spec.name, "broken", str(problem))]
         if report.node != spec.name:
             return [Finding("node", spec.name, "broken", f"{spec.reached_at} is node {report.node}")]
+        reports[spec.name] = report
         took = f"answered in {(time.perf_counter() - began) * 1000:.0f} ms at {spec.reached_at}"
-        problems = report.health.problems() if report.health is not None else []
-        seen = Finding("node", spec.name, "broken" if problems else "ok", "; ".join([took, *problems]))
         advice = report.homes.advice() if report.homes is not None else []
-        return [seen, *(Finding("homes", spec.name, "advice", each) for each in advice)]
+        homes = [Finding("homes", spec.name, "advice", each) for each in advice]
+        return [Finding("node", spec.name, "ok", took), *homes]
 
     async def server(name: str, ask: "Ask") -> list[Finding]:
         try:
-            return [Finding("server", name, "ok", f"let us in within {await probe(ask, timeout) / 1000:.0f} ms")]
+            return [Finding("server", name, "ok", f"answered in {await probe(ask, timeout) / 1000:.0f} ms")]
         except UnisonoError as problem:
             return [Finding("server", name, "broken", str(problem))]
 
     nodes = [node(spec) for spec in deployment.nodes]
     asked = await asyncio.gather(*nodes, *(server(name, ask) for name, ask in servers.items()))
-    return [finding for each in asked for finding in each]
+    told = [Finding("nodes", "what they see", "broken", each) for each in seen_by_nodes(reports)]
+    return [*(finding for each in asked for finding in each), *told]

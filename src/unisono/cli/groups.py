@@ -24,7 +24,8 @@ def groups(
 ) -> None:
     """List consumer groups: the active member, how many wait, and the lag in events and seconds.
 
-    A group lives at the archive; the lag is that behind what the archive offers. Exit 0 if all nodes answer, 1 if not.
+    A group lives at the archive; its lag is what the archive has and the group has not committed.
+    Exit 0 if all nodes answer, 1 if not.
 
     Example: unisono groups deployment.toml
     """

@@ -62,7 +62,9 @@ def init(
         typer.Option(metavar="A,B=MS", help="The round trip between two regions in ms; may be repeated."),
     ] = None,
     name: Annotated[str, typer.Option(help="The deployment's name: several may share one broker.")] = "unisono",
-    port: Annotated[int, typer.Option(help="Port of the first node; the others on its host follow.")] = 7474,
+    port: Annotated[
+        int, typer.Option(min=1, max=64_000, help="Port of the first node; the others on its host follow.")
+    ] = 7474,
     kind: Annotated[
         Kind,
         typer.Option(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import typer
 
-from unisono.errors import UnisonoError
+from unisono.errors import UnisonoError, said
 
 CANNOT_RUN = 2
 
@@ -28,27 +28,27 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("up", "up", "A deployment in one process, distances emulated, with a live view."),
+    Command("up", "up", "Try a deployment: regions in one process, with a live view."),
     Command("node", "node", "Run one node of a deployment."),
-    Command("status", "status", "Draw a deployment and ask each node how it is."),
-    Command("topics", "topics", "List topics: home, rate, subscribers, what each is ordered against."),
+    Command("status", "status", "Ask every node of a deployment how it is."),
+    Command("topics", "topics", "List topics: where each lives, its rate, its subscribers."),
     Command("move", "move", "Move a topic's home to another node."),
-    Command("groups", "groups", "List consumer groups, and how far each is behind."),
+    Command("groups", "groups", "List consumer groups and their lag."),
     Command("init", "init", "Write a deployment file to start from."),
-    Command("context", "context", "Name addresses, to be used wherever one goes."),
-    Command("pub", "pub", "Publish from the shell."),
-    Command("sub", "sub", "Subscribe from the shell."),
-    Command("simulate", "simulate", "Play a scenario over many seeds in virtual time and judge it."),
-    Command("audit", "audit", "Is a journal, or any log of deliveries, consistent?"),
+    Command("context", "context", "Give addresses short names."),
+    Command("pub", "pub", "Publish events from the shell."),
+    Command("sub", "sub", "Subscribe and print events."),
+    Command("simulate", "simulate", "Play a scenario in virtual time over many seeds, and judge it."),
+    Command("audit", "audit", "Check a journal or a log of deliveries for broken promises."),
     Command("filter", "filter", "Print the JSON lines that match a filter, like grep."),
-    Command("story", "story", "One event's life, told from a journal."),
-    Command("replica", "replica", "Databases that follow one order: serve, check, compare."),
-    Command("outbox", "outbox", "Rows of a database become events: once, in order of commits."),
-    Command("plan", "plan", "Groups, and where homes should live, from subscriptions."),
-    Command("experiment", "experiment", "A paper's figure: table, picture, paper versus ours."),
-    Command("bench", "bench", "Measure, and compare with the last row."),
-    Command("rights", "rights", "Who may publish and subscribe where; permissions for NATS."),
-    Command("doctor", "doctor", "What is installed, reachable, broken."),
+    Command("story", "story", "Tell one event's life from a journal."),
+    Command("replica", "replica", "Keep databases in one order: serve, check, compare."),
+    Command("outbox", "outbox", "Publish rows of a database table, once and in commit order."),
+    Command("plan", "plan", "Plan groups, homes, leans and regions from subscriptions."),
+    Command("experiment", "experiment", "Run a paper's figure again: table, picture, paper versus ours."),
+    Command("bench", "bench", "Run a benchmark and compare with its last row."),
+    Command("rights", "rights", "List who may publish and subscribe where; write NATS rules."),
+    Command("doctor", "doctor", "Check what is installed, reachable, broken."),
 )
 
 EXTRA_OF_MODULE = {
@@ -84,7 +84,10 @@ def application(wanted: str | None) -> typer.Typer:
             False, "--version", help="Print the version.", is_eager=True, callback=_version
         ),
     ) -> None:
-        """Quality of service for publish/subscribe across regions. Exit: 0 holds, 1 violated, 2 could not run."""
+        """Quality of service for publish/subscribe across regions.
+
+        Exit status: 0 it holds, 1 it is violated or something is wrong, 2 the command could not run.
+        """
 
     for command in COMMANDS:
         if command.name != wanted:
@@ -126,6 +129,11 @@ def completed_words() -> list[str]:
     return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
 
 
+def _on_one_line(problem: str) -> str:
+    """Without the line whose caret points at the line above."""
+    return " ".join(" ".join(line.split()) for line in problem.splitlines() if line.strip() != "^")
+
+
 def main() -> None:
     """The entry point: whatever goes wrong on purpose is one line on stderr and exit 2, never a traceback."""
     words = completed_words() or sys.argv[1:]
@@ -140,7 +148,8 @@ def main() -> None:
         if module not in EXTRA_OF_MODULE:
             raise
         problem = f"{module} is not installed; it comes with: pip install 'unisono[{EXTRA_OF_MODULE[module]}]'"
-    except OSError as error:
-        problem = str(error)
-    print("unisono: " + " ".join(problem.split()), file=sys.stderr)
+    except (OSError, UnicodeDecodeError) as error:
+        named = getattr(error, "filename", None)
+        problem = f"{named}: {said(error)}" if named is not None else said(error)
+    print("unisono: " + _on_one_line(problem), file=sys.stderr)
     sys.exit(CANNOT_RUN)

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 def move(
     where: Where,
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
-    node: Annotated[str, typer.Argument(help="The node that is to be its home.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its new home.")],
     token: Token = None,
     authority: Authority = None,
     timeout: Timeout = 5.0,

@@ -10,9 +10,9 @@ from rich.table import Table
 from unisono.cli.context import Destination, reach
 from unisono.cli.options import Authority, Token
 from unisono.cli.screen import screen
-from unisono.errors import MisuseError
+from unisono.errors import FormatError, MisuseError, said
 from unisono.model.deployment import dump_deployment, load_deployment
-from unisono.model.region import parse_round_trips, public_cloud
+from unisono.model.region import LatencyTable, parse_round_trips, public_cloud
 from unisono.model.time import parse_span
 from unisono.planning.files import read_rates, read_rows, read_subscriptions
 from unisono.planning.groups import GroupPlan, plan_groups
@@ -33,7 +33,9 @@ def _plan() -> None:
 
 @plan.command()
 def groups(
-    file: Annotated[Path, typer.Argument(help="Subscriptions: .csv, .jsonl or .parquet with subscriber and topic.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="SUBSCRIPTIONS", help="Rows of subscriber and topic: .csv, .jsonl, .parquet.")
+    ],
     shared: Annotated[int, typer.Option(min=1, help="Subscribers that two topics must share: 2 total, 1 causal.")] = 2,
     deployment: Annotated[Path | None, typer.Option(help="Show which of its nodes a topic's requests visit.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of the largest groups to print.")] = 10,
@@ -72,8 +74,13 @@ def groups(
 
 @plan.command()
 def placement(
-    subscriptions: Annotated[Path | None, typer.Argument(help="Rows of subscriber, topic and region.")] = None,
-    rates: Annotated[Path | None, typer.Argument(help="Rows of topic, region and rate (events per second).")] = None,
+    subscriptions: Annotated[
+        Path | None,
+        typer.Argument(metavar="SUBSCRIPTIONS", help="Rows of subscriber, topic, region: .csv, .jsonl, .parquet."),
+    ] = None,
+    rates: Annotated[
+        Path | None, typer.Argument(metavar="RATES", help="Rows of topic, region, rate (events per second).")
+    ] = None,
     distances: Annotated[
         Path | None, typer.Option(help="CSV of round trips in ms between regions; default: ten public cloud regions.")
     ] = None,
@@ -96,7 +103,7 @@ def placement(
         return
     if subscriptions is None or rates is None:
         raise MisuseError("a plan is made from SUBSCRIPTIONS and RATES, or for a deployment: --running WHERE")
-    table = parse_round_trips(distances.read_text()) if distances else public_cloud()
+    table = _distances(distances)
     demand = _demand(subscriptions, rates)
     used = {interest.region for interest in demand.interests} | {r for own in demand.rates.values() for r in own}
     found = place(demand, table.among(used))
@@ -129,8 +136,10 @@ def placement(
 
 @plan.command()
 def regions(
-    subscriptions: Annotated[Path, typer.Argument(help="Rows of subscriber, topic and region.")],
-    rates: Annotated[Path, typer.Argument(help="Rows of topic, region and rate (events per second).")],
+    subscriptions: Annotated[
+        Path, typer.Argument(metavar="SUBSCRIPTIONS", help="Rows of subscriber, topic, region: .csv, .jsonl, .parquet.")
+    ],
+    rates: Annotated[Path, typer.Argument(metavar="RATES", help="Rows of topic, region, rate (events per second).")],
     copy_us: Annotated[float, typer.Option(help="CPU time of a broker for one copy of an event, in us.")] = COPY_US,
     share: Annotated[float, typer.Option(help="The share of a CPU that a broker may spend on sending.")] = 0.5,
     distances: Annotated[
@@ -151,7 +160,7 @@ def regions(
         from unisono.spark import planning, session  # Spark is an extra, and slow to import
 
         demand = planning.count_demand(planning.load(session.session_on(on, "unisono plan"), subscriptions, True))
-    table = parse_round_trips(distances.read_text()) if distances else public_cloud()
+    table = _distances(distances)
     found = plan_regions(demand, read_rates(rates), copy_us, share)
     if out is not None:
         out.write_text(dump_deployment(regions_deployment(found, table)))
@@ -198,8 +207,10 @@ def _plan_running(at: Destination, apply: bool, as_json: bool) -> None:
 
 @plan.command()
 def leans(
-    subscriptions: Annotated[Path, typer.Argument(help="Rows of subscriber, topic and region.")],
-    rates: Annotated[Path, typer.Argument(help="Rows of topic, region and rate (events per second).")],
+    subscriptions: Annotated[
+        Path, typer.Argument(metavar="SUBSCRIPTIONS", help="Rows of subscriber, topic, region: .csv, .jsonl, .parquet.")
+    ],
+    rates: Annotated[Path, typer.Argument(metavar="RATES", help="Rows of topic, region, rate (events per second).")],
     distances: Annotated[
         Path | None, typer.Option(help="CSV of round trips in ms between regions; default: ten public cloud regions.")
     ] = None,
@@ -211,7 +222,7 @@ def leans(
 
     Example: unisono plan leans subscriptions.csv rates.csv
     """
-    table = parse_round_trips(distances.read_text()) if distances else public_cloud()
+    table = _distances(distances)
     share = 1.0
     if on == "local":
         demand = LeanDemand.of(_demand(subscriptions, rates))
@@ -244,6 +255,16 @@ def leans(
     )
     if share < 1:
         console.print(f"planned for those with most to hear, {share:.0%} of all deliveries")
+
+
+def _distances(file: Path | None) -> LatencyTable:
+    """Those of the file, or of the public cloud."""
+    if file is None:
+        return public_cloud()
+    try:
+        return parse_round_trips(file.read_text())
+    except UnicodeDecodeError as error:
+        raise FormatError(str(file), said(error)) from None
 
 
 def _demand(subscriptions: Path, rates: Path) -> Demand:

@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from unisono.cli.context import Destination, reach
-from unisono.cli.options import Authority, Json, Token, Where
+from unisono.cli.options import Authority, Json, OpenTimeout, Token, Where
 from unisono.errors import MisuseError, UnisonoError
-from unisono.machine import Accepted, Refused
+from unisono.machine import Accepted, Refused, Unknown
 from unisono.model.content import attributes_of, check_attributes
 from unisono.model.event import Scalar
 from unisono.model.interest import check_topic_name
@@ -23,22 +23,23 @@ def pub(
     where: Where,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic; it need not exist yet.")],
     payload: Annotated[
-        list[str] | None, typer.Argument(metavar="[PAYLOAD]...", help="Without any: lines of stdin.")
+        list[str] | None,
+        typer.Argument(metavar="PAYLOAD", help="What to publish; without any, each line of stdin is one."),
     ] = None,
     attr: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE beside the payload, for filters; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An attribute, for filters; may be repeated.")
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(help="How long the event is of use, like 300ms; who is told later is told so.")
+        str | None, typer.Option(help="How long the event is of use, like 300ms; delivered later it is marked late.")
     ] = None,
     token: Token = None,
     authority: Authority = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
+    timeout: OpenTimeout = 10.0,
     as_json: Json = False,
 ) -> None:
     """Publish each PAYLOAD, or each line of stdin. Exit 0 only if all were accepted.
 
-    VALUE is a number, true or false, or else text. Without --attr an overlay looks at the scalars of a JSON object.
+    VALUE is a number, true, false, or else text. Without --attr, overlays filter by the fields of a JSON payload.
 
     Example: unisono pub unisono://127.0.0.1:7474 trades '{"sym": "IBM", "px": 101.2}'
     Example: unisono pub unisono://127.0.0.1:7474 trades hello --attr sym=IBM --attr px=101.2
@@ -49,9 +50,28 @@ def pub(
     if deadline is not None:
         parse_span(deadline, "--deadline")
     lines = iter(payload) if payload else (line.rstrip("\n") for line in sys.stdin)
-    failed = run(_publish(reach(where, token, authority), topic, lines, attributes, deadline, timeout, as_json))
-    if failed:
-        raise UnisonoError(f"{failed} event{'s were' if failed > 1 else ' was'} not accepted")
+    tally = run(_publish(reach(where, token, authority), topic, lines, attributes, deadline, timeout, as_json))
+    if tally.refused or tally.unknown:
+        raise UnisonoError(tally.told(topic))
+    if not as_json:
+        print(tally.told(topic), file=sys.stderr)
+
+
+class _Tally(msgspec.Struct):
+    """What became of the events: definite and indefinite outcomes are never counted together."""
+
+    accepted: int = 0
+    refused: int = 0
+    unknown: int = 0
+
+    def told(self, topic: str) -> str:
+        counts = {
+            "accepted": self.accepted,
+            "refused": self.refused,
+            "may or may not have been published": self.unknown,
+        }
+        words = [f"{count} {what}" for what, count in counts.items() if count]
+        return f"{topic}: {', '.join(words) or 'nothing to publish'}"
 
 
 def _attribute(text: str) -> tuple[str, Scalar]:
@@ -80,8 +100,8 @@ async def _publish(
     deadline: str | None,
     timeout: float,
     as_json: bool,
-) -> int:
-    failed = 0
+) -> _Tally:
+    tally = _Tally()
     async with connect(at.where, token=at.token, authority=at.authority, timeout=timeout) as session:
         looks = attributes is None and session.deployment.kind != "sequencer"
         if not as_json:
@@ -90,22 +110,25 @@ async def _publish(
                 try:
                     await publisher.send(line.encode(), _shown(line) if looks else attributes, deadline=deadline)
                 except MisuseError as error:  # this line alone: too long for the broker, as a rule
-                    failed += 1
+                    tally.refused += 1
                     print(f"refused: {error}", file=sys.stderr)
             await publisher.drain()
             for failure in publisher.failures:
                 print(f"{type(failure).__name__.lower()}: {failure.reason}", file=sys.stderr)
-            return failed + len(publisher.failures)
+            return _Tally(publisher.accepted, tally.refused + publisher.refused, publisher.unknown)
         for line in lines:
             try:
                 shown = _shown(line) if looks else attributes
                 outcome = await session.publish(topic, line.encode(), shown, deadline=deadline)
             except MisuseError as error:
                 outcome = Refused(0, str(error))
-            if isinstance(outcome, Accepted):
-                print(f'{{"outcome":"accepted","strength":"{outcome.strength}"}}')
-            else:
-                failed += 1
-                answer = {"outcome": type(outcome).__name__.lower(), "reason": outcome.reason}
-                print(msgspec.json.encode(answer).decode())
-    return failed
+            match outcome:
+                case Accepted(strength=strength):
+                    tally.accepted += 1
+                    print(f'{{"outcome":"accepted","strength":"{strength}"}}', flush=True)
+                case Refused(reason=reason) | Unknown(reason=reason):
+                    tally.refused += isinstance(outcome, Refused)
+                    tally.unknown += isinstance(outcome, Unknown)
+                    answer = {"outcome": type(outcome).__name__.lower(), "reason": reason}
+                    print(msgspec.json.encode(answer).decode(), flush=True)
+    return tally

@@ -38,7 +38,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every second, until Ctrl-C.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw a deployment and ask each node how it is, and what it sees of others.
+    """Ask every node of a deployment how it is, and what it sees of others.
 
     A node that does not answer, one that is not ready, and every neighbour and server of the broker that a node does
     not reach are named. Exit 0 if all is well, 1 if not. With --watch --json: a line per second.
@@ -82,9 +82,14 @@ async def _watch(at: Destination, timeout: float, as_json: bool) -> bool:
 
 
 def problems(reports: Reports) -> list[str]:
-    """What is wrong, each thing once: who sees it stands behind it. A node that does not answer is not also blamed by
-    its neighbours, and a broker or parent that is away is not a fault of the node that misses it."""
+    """What is wrong, each thing once."""
     away = [f"node {name} does not answer: {report}" for name, report in reports.items() if not _answers(report)]
+    return [*away, *seen_by_nodes(reports)]
+
+
+def seen_by_nodes(reports: Reports) -> list[str]:
+    """What nodes that answer say of themselves and of others, and which of them say it. A node that does not answer is
+    not also blamed by its neighbours, and a broker or parent that is away is not a fault of the node that misses it."""
     seen: dict[str, list[str]] = {}
     for name, report in reports.items():
         if isinstance(report, TransportError):
@@ -106,7 +111,7 @@ def problems(reports: Reports) -> list[str]:
         lost = next((check for check in health.checks if check.name == "broker" and not check.passed), None)
         if lost is not None and not servers:
             seen.setdefault(f"node {name} has lost the broker: {lost.detail}", [])
-    return [*away, *(f"{what} (seen by {'; '.join(by)})" if by else what for what, by in seen.items())]
+    return [f"{what} (seen by {'; '.join(by)})" if by else what for what, by in seen.items()]
 
 
 def _answers(report: NodeReport | TransportError | None) -> bool:
@@ -121,10 +126,7 @@ def _as_json(deployment: Deployment, reports: Reports) -> str:
 
 def _sequencer_line(report: NodeReport) -> str:
     sequencer = report.counters.get("sequencer", {})
-    line = (
-        f"{len(report.topics)} topics, {len(report.peers)} connections, "
-        f"{sequencer.get('inputs', 0)} inputs in {sequencer.get('commits', 0)} commits"
-    )
+    line = f"{len(report.topics)} topics, {len(report.peers)} connections, {sequencer.get('commits', 0)} commits"
     if "datagrams" in report.counters:
         datagrams = report.counters["datagrams"]
         line += f", {datagrams.get('sent', 0)} datagrams to {datagrams['peers']} peers"
@@ -221,11 +223,11 @@ def _draw_homes(reports: Reports) -> list[Text]:
         expected = (
             f", events take {homes.expected_us / 1000:.1f} ms on average" if homes.expected_us is not None else ""
         )
-        lines.append(Text(f"homes: {homes.placement}{expected}"))
+        if expected or homes.moves or homes.advice():
+            how = "move by themselves" if homes.placement == "auto" else "are fixed"
+            lines.append(Text(f"homes of topics {how}{expected}"))
         lines += [Text(f"  {advice}", style="yellow") for advice in homes.advice()]
-        lines += [
-            Text(f"  {move.topic}: {move.at} → {move.to}, since {move.reason}") for move in homes.moves[-MOVES_SHOWN:]
-        ]
+        lines += [Text(f"  {move.topic}: {move.at} → {move.to} ({move.reason})") for move in homes.moves[-MOVES_SHOWN:]]
     return lines
 
 

@@ -18,7 +18,7 @@ def story(
     event: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as the journal names it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """One event's life, told from a journal: published, numbered, arrived, held, delivered where and when.
+    """Tell one event's life from a journal: published, numbered, arrived, held, delivered where and when.
 
     Times are relative to the publication. Exit: 0 told, 2 the file cannot be read or does not know the event.
 

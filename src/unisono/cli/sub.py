@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from unisono.cli.context import Destination, reach
-from unisono.cli.options import Authority, Json, Token, Where
+from unisono.cli.options import Authority, Json, OpenTimeout, Token, Where
 from unisono.errors import MisuseError, PeerError
 from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.client.subscription.notification import Notification
@@ -21,32 +21,45 @@ from unisono.runtime.driver.loop import run, stop_signal
 
 def sub(
     where: Where,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics or patterns like 'trades.*'.")],
-    order: Annotated[Literal["fifo", "causal", "total", "realtime"], typer.Option(help="What is promised.")] = "total",
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names, or patterns like 'trades.*'.")],
+    order: Annotated[
+        Literal["fifo", "causal", "total", "realtime"], typer.Option(help="The order to promise.")
+    ] = "total",
     tolerance: Annotated[
-        str | None, typer.Option(help="With --order realtime: what may be out of it, like 5ms.")
+        str | None, typer.Option(help="With --order realtime: events this close may come in either order, like 5ms.")
     ] = None,
-    deadline: Annotated[str | None, typer.Option(help="The longest wait before a gap, like 500ms.")] = None,
-    select: Annotated[str | None, typer.Option("--where", help="Only what matches, like 'px > 100'.")] = None,
-    start: Annotated[str, typer.Option(help="latest, earliest, or a position that --json printed.")] = "latest",
+    deadline: Annotated[
+        str | None,
+        typer.Option(help="Report a gap instead of waiting longer than this for a missing event, like 500ms."),
+    ] = None,
+    select: Annotated[str | None, typer.Option("--where", help="Only events that match, like 'px > 100'.")] = None,
+    start: Annotated[str, typer.Option(help="latest, earliest, or a position printed by --json.")] = "latest",
     reliable: Annotated[
-        bool, typer.Option("--reliable", help="Lose nothing; refused where nobody keeps payloads.")
+        bool, typer.Option("--reliable", help="Lose nothing; needs JetStream or a node with the role archive.")
     ] = False,
-    group: Annotated[str | None, typer.Option(help="One member of the group at a time; the others wait.")] = None,
-    share: Annotated[
-        str | None, typer.Option(help="Members of the group share the values of this attribute, like 'key'.")
+    group: Annotated[
+        str | None, typer.Option(help="Join this consumer group: one member is active, the others wait to take over.")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many events.")] = None,
-    name: Annotated[str | None, typer.Option(help="Resume where this name was; needs --state.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Directory of committed positions.")] = None,
-    region: Annotated[str | None, typer.Option(help="Prefer the broker's server there.")] = None,
-    journal: Annotated[Path | None, typer.Option(help="Directory for a journal of what is delivered.")] = None,
+    share: Annotated[
+        str | None, typer.Option(help="With --group: all members are active, and share the values of this attribute.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many events.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Remember the position under this name, and resume there; needs --state.")
+    ] = None,
+    state: Annotated[Path | None, typer.Option(help="Directory where positions are kept.")] = None,
+    region: Annotated[
+        str | None, typer.Option(help="The region this client is in: it prefers the broker's server there.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Write what is delivered to a journal in this directory, for `unisono audit`.")
+    ] = None,
     token: Token = None,
     authority: Authority = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to find the deployment and its broker.")] = 10.0,
+    timeout: OpenTimeout = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Print what is published on topics, in the order promised. With --name or --group every event is committed.
+    """Print events as they are delivered, in the order promised. With --name or --group each is committed.
 
     Example: unisono sub unisono://127.0.0.1:7474 trades quotes --where "px > 100 and sym = 'IBM'" --count 10
     Example: unisono sub prod orders --group billing --start earliest --reliable
@@ -121,13 +134,13 @@ def _text(event: Notification) -> str:
         missing = event.gap.last - event.gap.first + 1
         return f"[gap: {missing} event{'s' if missing > 1 else ''} will not come: {event.gap.reason}]"
     if event.stalled is not None:
-        return f"[stalled: nothing of this topic can be told for now: {event.stalled.reason}]"
+        return f"[stalled: nothing of this topic can be delivered for now: {event.stalled.reason}]"
     if event.cut is not None:
         return f"[cut off: cannot be heard any more: {', '.join(name for name, _ in event.cut.publishers)}]"
     text = event.payload.decode(errors="replace")
     if event.out_of_order:
         return f"{text}\t[late: out of order, or of a publisher that does not use unisono]"
-    return f"{text}\t[late: told after its own deadline]" if event.late else text
+    return f"{text}\t[late: delivered after its own deadline]" if event.late else text
 
 
 def _line(event: Notification) -> str:
@@ -141,7 +154,8 @@ def _line(event: Notification) -> str:
         fields["cut"] = dict(event.cut.publishers)
     else:
         try:
-            fields |= {"id": event.id, "number": event.number, "late": event.late, "data": event.data}
+            fields |= {"id": event.id, "number": event.number, "late": event.late, "attributes": event.attributes}
+            fields["data"] = event.data
         except PeerError:
             fields["data"] = None
         if isinstance(fields["data"], bytes):

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from unisono.cli.options import Port
 from unisono.cli.screen import screen
 from unisono.errors import MisuseError
 from unisono.model.event import Scalar
@@ -41,9 +42,11 @@ WINDOW = 2_000
 
 def up(
     region: Annotated[list[str] | None, typer.Option(help="A region of the latency table; may be repeated.")] = None,
-    rate: Annotated[float, typer.Option(help="Events per second and region.")] = 20.0,
-    seconds: Annotated[float | None, typer.Option(help="Stop after this long; without it, on Ctrl-C.")] = None,
-    port: Annotated[int, typer.Option(help="Port of the first node; 0 takes free ones.")] = 0,
+    rate: Annotated[float, typer.Option(min=0.001, max=100_000, help="Events per second in each region.")] = 20.0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="Stop after this many seconds, else on Ctrl-C.")
+    ] = None,
+    port: Port = 0,
     kind: Annotated[
         Kind,
         typer.Option(

@@ -31,9 +31,10 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import FormatError, MisuseError
+from unisono.model.address import endpoint
 from unisono.model.explained import explain
 from unisono.model.grid import Grid
-from unisono.model.interest import check_interest, check_topic_name
+from unisono.model.interest import FILE_NAME, check_interest, check_topic_name
 from unisono.model.limits import Limits
 from unisono.model.mesh import CausalSpec, check_mesh
 from unisono.model.region import LatencyTable
@@ -58,6 +59,9 @@ DEPLOYMENT_VERSION = 1
 
 HOST_AND_PORT = re.compile(r"(\[[0-9a-f:]+\]|[A-Za-z0-9.\-]+):\d+")
 """What somebody writes who forgets the scheme."""
+WORD = re.compile(r"[A-Za-z0-9_\-]+")
+IN_PROCESS = "memory"
+"""Where a node listens that only its own process reaches."""
 
 
 class Deployment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +134,8 @@ def load_deployment(path: Path) -> Deployment:
         raise FormatError(str(path), f"No such file; {todo}") from None
     except OSError as error:
         raise FormatError(str(path), error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise FormatError(str(path), "not a text file; write one with: unisono init") from None
     except FormatError as error:
         raise FormatError(f"{path}: {error.where}", error.problem) from None
 
@@ -156,6 +162,7 @@ def check_deployment(raw: object) -> Deployment:
         raise FormatError(where or "deployment", problem) from None
     if deployment.version != DEPLOYMENT_VERSION:
         raise FormatError("version", f"{deployment.version} is unknown, this is version {DEPLOYMENT_VERSION}")
+    _check_names(deployment)
     _check_regions(deployment)
     _check_addresses(deployment)
     _check_sequencing(deployment)
@@ -215,22 +222,58 @@ def _check_regions(deployment: Deployment) -> None:
             raise FormatError(f"nodes.{node.name}", f"region {node.region!r} is not among {', '.join(names)}")
 
 
-def _check_addresses(deployment: Deployment) -> None:
+def _check_names(deployment: Deployment) -> None:
+    if not deployment.name:
+        raise FormatError("name", "is empty; leave it out to call the deployment unisono")
+    _unique("nodes", [node.name for node in deployment.nodes])
     for node in deployment.nodes:
-        host, colon, port = node.reached_at.rpartition(":")
-        if node.advertise is not None and not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
-            raise FormatError(f"nodes.{node.name}.advertise", f'{node.advertise!r} is not "host:port"')
-        seen_at = node.observe or "off"
-        if seen_at != "off" and not seen_at.rpartition(":")[2].isdecimal():
-            raise FormatError(f"nodes.{node.name}.observe", f'{seen_at!r} is neither "host:port" nor "off"')
-        if host in ("0.0.0.0", "[::]", "::") and len(deployment.nodes) > 1:
+        if FILE_NAME.fullmatch(node.name) is None:
+            raise FormatError("nodes", f"{node.name!r} is no name for a node: use letters, digits, '_', '-' and '.'")
+
+
+def _check_addresses(deployment: Deployment) -> None:
+    """Each is one, others can dial the nodes, and no two things listen at the same place."""
+    taken: dict[tuple[str, int], str] = {}
+    for node in deployment.nodes:
+        place = f"nodes.{node.name}"
+        if node.listen == IN_PROCESS:
+            continue
+        host, port = _address(f"{place}.listen", node.listen)
+        if node.standby is not None:
+            _address(f"{place}.standby", node.standby)
+        if node.advertise is not None:
+            host, port = _address(f"{place}.advertise", node.advertise)
+            if port == 0:
+                raise FormatError(f"{place}.advertise", f"nobody can dial port 0 of {host}")
+        if host in ("0.0.0.0", "::") and len(deployment.nodes) > 1:
             todo = f'say where others reach the node: advertise = "its-host:{port}"'
-            raise FormatError(f"nodes.{node.name}", f"nobody can dial {node.reached_at}; {todo}")
+            raise FormatError(place, f"nobody can dial {node.reached_at}; {todo}")
+        uses = [(f"{place}.{'listen' if node.advertise is None else 'advertise'}", port)]
+        if node.observe not in (None, "off"):
+            try:
+                endpoint(str(node.observe))
+            except MisuseError:
+                raise FormatError(f"{place}.observe", f'{node.observe!r} is neither "host:port" nor "off"') from None
+        if node.advertise is None:  # else ports inside are not those outside, and may well be the same for all
+            if node.observed_at is not None:
+                uses.append((f"{place}.observe", endpoint(node.observed_at)[1]))
+            if "broker" in node.roles and deployment.broker.kind == "embedded" and not deployment.broker.servers:
+                uses.append((f"the embedded broker of {node.name}, one above its node", port + 1 if port else 0))
+        for what, at in uses:
+            other = taken.setdefault((host, at), what) if at else what
+            if other != what:
+                raise FormatError(what, f"port {at} of {host} is taken by {other}: give each its own")
+
+
+def _address(setting: str, text: str) -> tuple[str, int]:
+    try:
+        return endpoint(text)
+    except MisuseError as error:
+        raise FormatError(setting, str(error)) from None
 
 
 def _check_tree(deployment: Deployment) -> None:
     parents = {node.name: node.parent for node in deployment.nodes}
-    _unique("nodes", [node.name for node in deployment.nodes])
     roots = [name for name, parent in parents.items() if parent is None]
     if (parents and not roots) or (len(roots) > 1 and deployment.kind != "regions"):
         raise FormatError("nodes", f"a deployment has one root (a node without parent), not {len(roots)}")
@@ -271,7 +314,6 @@ def _check_sequencing(deployment: Deployment) -> None:
 
 def _check_mesh(deployment: Deployment) -> None:
     """Brokers of a mesh are all alike, keep nothing, and are found by a host and port."""
-    _unique("nodes", [node.name for node in deployment.nodes])
     for node in deployment.nodes:
         if node.parent is not None:
             raise FormatError(f"nodes.{node.name}", "brokers of kind causal gossip with each other: remove its parent")
@@ -370,6 +412,21 @@ def _check_broker(deployment: Deployment) -> None:
         raise FormatError(f"broker.{named[0]}", f"broker.kind = {broker.kind!r} has none: it is for nats")
     if broker.key is not None and broker.certificate is None:
         raise FormatError("broker.key", "name the certificate that it belongs to: broker.certificate")
+    if deployment.kind != "sequencer" or broker.kind == "memory":
+        return
+    if broker.kind in ("embedded", "udp"):
+        for server in broker.servers:
+            _address("broker.servers", server)
+        return
+    if not broker.servers:
+        raise FormatError("broker.servers", f'broker.kind = "{broker.kind}" needs them: ["nats://host:4222"]')
+    if WORD.fullmatch(deployment.name) is None:
+        what = f"{deployment.name!r} stands in subjects of NATS: write one word of letters, digits, '_' and '-'"
+        raise FormatError("name", what)
+    for server in broker.servers:
+        if not server.startswith(("nats://", "tls://")):
+            shown = without_credentials(server)
+            raise FormatError("broker.servers", f"{shown!r}: write nats://host:port or tls://host:port")
 
 
 def _check_security(deployment: Deployment) -> None:
@@ -390,6 +447,12 @@ def _check_security(deployment: Deployment) -> None:
         if deployment.broker.kind in ("udp", "memory") and deployment.kind == "sequencer":
             todo = "take embedded, nats or jetstream"
             raise FormatError(place, f"over broker.kind = {deployment.broker.kind!r} all have the same rights: {todo}")
+
+
+def check_inhabited(deployment: Deployment) -> None:
+    """A scenario brings nodes of its own; for anything else there has to be one."""
+    if not deployment.nodes:
+        raise FormatError("nodes", f"deployment {deployment.name!r} has none: add [[nodes]] with a name")
 
 
 def for_clients(deployment: Deployment) -> Deployment:

@@ -10,6 +10,8 @@ from functools import lru_cache
 from unisono.errors import MisuseError
 
 _WORD = re.compile(r"[A-Za-z0-9_\-]+")
+FILE_NAME = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]*")
+"""What is also the name of a file or a directory: of nodes and subscriptions."""
 NAME_BYTES_MAX = 200
 
 
@@ -18,6 +20,8 @@ def check_topic_name(name: str) -> str:
     if not name or len(name) > NAME_BYTES_MAX:
         raise MisuseError(f"a topic name has 1 to {NAME_BYTES_MAX} characters, not {len(name)}")
     for word in name.split("."):
+        if word != "*" and "*" in word:
+            raise MisuseError(f"topic {name!r}: '*' stands for one whole word, as in trades.*")
         if _WORD.fullmatch(word) is None:
             raise MisuseError(f"topic {name!r}: {word!r} is not a word of letters, digits, '_' and '-'")
     return name

@@ -85,6 +85,7 @@ OF_NODES = (
     _gauge("log_free_bytes", "Room left on the disk of the log."),
     _counter("refusals", "What was refused, by the codes of docs/reference/limits.md.", "code"),
     _gauge("topics", "Topics at home here."),
+    _counter("home_moves", "Homes of topics that this node, as the root, has ordered to move."),
     _counter("topic_numbered", "Events of a topic at home here that have a number.", "topic"),
     _gauge("topic_climbing", "Runs of events whose timestamps are on their way through the tree.", "topic"),
     _gauge("topic_subscribers", "Subscriptions to the topic.", "topic"),
@@ -113,9 +114,15 @@ OF_SESSIONS = (
     _counter("subscription_late", "Events delivered out of order, marked so.", "subscription"),
     _counter("subscription_overdue", "Events delivered after their own deadlines, marked so.", "subscription"),
     _counter("subscription_gaps", "Gaps told.", "subscription"),
-    _counter("subscription_missing", "Events that gaps said will not come.", "subscription"),
+    _counter(
+        "subscription_missing", "Events that gaps said will not come, by their deadlines as a rule.", "subscription"
+    ),
     _counter("subscription_stalls", "Times a topic stalled.", "subscription"),
-    _gauge("subscription_held", "Events that have arrived and wait for their order.", "subscription"),
+    _gauge(
+        "subscription_held",
+        "Events that have arrived and wait for their order; divided by those delivered a second, the mean wait.",
+        "subscription",
+    ),
     _gauge("subscription_unread", "Notifications that the program has not read yet.", "subscription"),
 )
 CATALOGUE = {metric.name: metric for metric in (*OF_NODES, *OF_SESSIONS)}

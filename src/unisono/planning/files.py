@@ -15,7 +15,7 @@ Columns = tuple[str, ...]
 def read_rows(path: Path, columns: Columns) -> Iterator[tuple[str, ...]]:
     """The named columns of every row, as text; raises FormatError naming the row or the missing column."""
     if not path.is_file():
-        raise FormatError(str(path), "no such file")
+        raise FormatError(str(path), "is a directory" if path.is_dir() else "no such file")
     match path.suffix:
         case ".csv":
             rows = _csv(path, columns)

@@ -19,8 +19,8 @@ class SqliteState:
     """A file, opened to be read. Nothing is written."""
 
     def __init__(self, path: Path) -> None:
-        if not path.exists():
-            raise MisuseError(f"{path} is not there")
+        if not path.is_file():
+            raise MisuseError(f"{path} is {'no file' if path.exists() else 'not there'}")
         self.place = str(path)
         self._connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
         self._connection.text_factory = as_text

@@ -14,8 +14,9 @@ from types import NoneType
 from typing import get_args
 from urllib.parse import urlsplit
 
+from unisono.errors import MisuseError
 from unisono.model.arguments import expect, expect_one_of
-from unisono.model.deployment import Deployment
+from unisono.model.deployment import IN_PROCESS, Deployment
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.runtime.brokers.deployed import set_hub
 from unisono.runtime.brokers.memory.adapter import Hub, HubConfig
@@ -26,7 +27,7 @@ from unisono.runtime.client.regions import RegionsSession
 from unisono.runtime.client.sequenced import SequencedSession
 from unisono.runtime.client.session import Recorded, Session, SessionConfig
 from unisono.runtime.links.security import token_of
-from unisono.runtime.node.node import IN_PROCESS, Node
+from unisono.runtime.node.node import Node
 
 
 class _MemoryNode:
@@ -86,6 +87,9 @@ async def connect(
             yield local
         return
     deployment, base = await find_deployment(where, token or "", timeout, authority, own)
+    regions = [each.name for each in deployment.regions]
+    if region is not None and regions and region not in regions:
+        raise MisuseError(f"region {region!r} is not one of deployment {deployment.name}: {', '.join(regions)}")
     secret = token if token is not None else token_of(deployment.security, base)
     session = _session_of(where, deployment, base, secret, config)
     await session.open()

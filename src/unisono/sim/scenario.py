@@ -23,6 +23,7 @@ from msgspec import field
 
 from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import Deployment, check_deployment, load_deployment
+from unisono.model.explained import meant
 from unisono.model.journal import Header, Journal
 from unisono.sim import stages
 from unisono.sim.disk import DriverSpec
@@ -113,7 +114,10 @@ def load(name: str | Path) -> Scenario:
     if not path.is_file():
         path = Path(name)
         if path.suffix != ".toml":
-            raise MisuseError(f"no scenario {str(name)!r}: built in are {', '.join(names())}; a file ends in .toml")
+            near = meant(str(name), names())
+            raise MisuseError(
+                f"no scenario {str(name)!r}{near or ':'} built in are {', '.join(names())}; a file ends in .toml"
+            )
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

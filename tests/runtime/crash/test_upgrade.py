@@ -26,9 +26,10 @@ PREVIOUS = (ROOT / "tests" / "golden" / "previous").read_text(encoding="utf-8").
 
 def sources_of(commit: str, into: Path) -> Path:
     """What stood below src/ then."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("these sources have no history")
     archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"commit {commit[:7]} is not here: {archive.stderr.decode().strip()}")
+    assert archive.returncode == 0, archive.stderr.decode()
     into.mkdir()
     subprocess.run(["tar", "-x", "-C", str(into)], input=archive.stdout, check=True)
     return into / "src"

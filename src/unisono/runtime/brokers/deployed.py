@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import socket
 from hashlib import blake2b
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from unisono.errors import MisuseError, TransportError, said
-from unisono.model.deployment import Deployment
+from unisono.errors import MisuseError, TransportError, TurnedAwayError, said
+from unisono.model.address import endpoint
+from unisono.model.deployment import WORD, Deployment
 from unisono.model.settings import NodeSpec
 from unisono.model.time import Micros
 from unisono.protocols.coded.channel import Channel
@@ -22,13 +22,11 @@ from unisono.runtime.brokers.nats.codec import NatsOptions
 from unisono.runtime.brokers.nats.login import broker_tls, login_of
 from unisono.runtime.brokers.udp.adapter import UdpEns, UdpOptions
 from unisono.runtime.brokers.udp.node import UdpConfig
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.security import client_context
 from unisono.runtime.saying import say
 
 logger = logging.getLogger(__name__)
 
-WORD = re.compile(r"[A-Za-z0-9_\-]+")
 _hubs: dict[str, Hub] = {}
 
 
@@ -67,7 +65,11 @@ def _embedding(deployment: Deployment) -> NodeSpec:
     for node in deployment.nodes:
         if "broker" in node.roles:
             return node
-    raise MisuseError(f"deployment {deployment.name!r}: no node has the role broker, and no broker server is named")
+    raise MisuseError(
+        f"deployment {deployment.name!r}: no node carries the events: give one the roles "
+        'sequencer and broker (roles = ["sequencer", "broker"]), or name servers: '
+        'broker = { kind = "nats", servers = ["nats://host:4222"] }'
+    )
 
 
 def adopted_topics(deployment: Deployment) -> dict[str, str]:
@@ -197,7 +199,8 @@ class Opens(Protocol):
 
 
 async def open_patiently(ens: Opens, patience_s: float) -> None:
-    """Opens, waiting for a broker that is still starting; raises TransportError when it is not there in time."""
+    """Opens, waiting for a broker that is still starting; raises TransportError when it is not there in time, and at
+    once when waiting cannot help."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience_s
     told = ""
@@ -205,6 +208,8 @@ async def open_patiently(ens: Opens, patience_s: float) -> None:
         try:
             await ens.open()
             return
+        except TurnedAwayError:
+            raise
         except TransportError as error:
             if loop.time() >= until:
                 raise

@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 
 from unisono.errors import TransportError, UnisonoError, said
+from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment, without_credentials
 from unisono.runtime.brokers.contract import EnsNotice, Parcel
 from unisono.runtime.brokers.deployed import embedded_endpoint, nats_options, udp_options
 from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
 from unisono.runtime.brokers.nats.codec import Msg, NatsOptions, NatsWire, dial, normalize, with_credentials_of
 from unisono.runtime.brokers.udp.node import CHALLENGE, CONTROL, NO_COOKIE
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.security import client_context
 
 Ask = Callable[[], Awaitable[None]]

@@ -17,12 +17,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec import structs
 
-from unisono.errors import MisuseError, TransportError
-from unisono.model.deployment import Deployment, load_deployment, without_credentials
+from unisono.errors import MisuseError, TransportError, TurnedAwayError
+from unisono.model.address import endpoint
+from unisono.model.deployment import Deployment, check_inhabited, load_deployment, without_credentials
 from unisono.model.settings import BrokerSpec, Security
 from unisono.runtime.brokers.nats.discovery import discover
 from unisono.runtime.links import control
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.questions import ask_node
 from unisono.runtime.links.security import SYSTEM, client_context
 
@@ -60,6 +60,7 @@ async def find_deployment(
         )
     else:
         found, base = load_deployment(Path(where)), Path(where).parent
+    check_inhabited(found)
     by_nats = isinstance(where, str) and where.startswith("nats://")
     if authority is not None and not (by_nats and found.security.certificate is None):  # then it is the server's alone
         trusted = SYSTEM if authority == SYSTEM else str(Path(authority).absolute())
@@ -69,17 +70,28 @@ async def find_deployment(
     return found, base
 
 
+def check_address(where: str) -> None:
+    """Raises MisuseError for what nobody can connect to, before anybody tries."""
+    parts = urlsplit(where)
+    if parts.scheme not in ("unisono", "unisono+srv", "nats", "memory"):
+        raise MisuseError(
+            f"{without_credentials(where)!r}: connect to unisono://, nats://, unisono+srv:// or memory://, "
+            f"or to a deployment file; {parts.scheme}:// is none of them"
+        )
+    for seed in parts.netloc.split(",") if parts.scheme == "unisono" else ():
+        if ":" not in seed:
+            raise MisuseError(f"{where}: an address has a host and a port, like unisono://{seed or 'host'}:7474")
+        endpoint(seed)
+
+
 async def _find(where: str, token: str, timeout: float, authority: str | Path | None, broker: BrokerSpec) -> Deployment:
+    check_address(where)
     parts = urlsplit(where)
     match parts.scheme:
         case "nats":
             return await discover(where, timeout, broker)
         case "unisono":
             seeds = parts.netloc.split(",")
-            if not all(":" in seed for seed in seeds):
-                raise MisuseError(
-                    f"{where}: an address has a host and a port, like unisono://{seeds[0] or 'host'}:7474"
-                )
         case "unisono+srv":
             from unisono.runtime.links.srv import NameServer, resolve_srv
 
@@ -87,10 +99,7 @@ async def _find(where: str, token: str, timeout: float, authority: str | Path | 
             asked = NameServer(*endpoint(server)) if server is not None else None
             seeds = await resolve_srv(parts.netloc, asked, timeout)
         case _:
-            raise MisuseError(
-                f"{without_credentials(where)!r}: connect to unisono://, nats://, unisono+srv:// or memory://, "
-                f"or to a deployment file; {parts.scheme}:// is none of them"
-            )
+            raise MisuseError(f"{where} is inside one program: it has no node that could be asked")
     tls = client_context(Security(authority=str(authority)), Path()) if authority is not None else None
     return await _ask_for_deployment(seeds, token, timeout, tls)
 
@@ -108,6 +117,8 @@ async def _ask_for_deployment(
                 return (
                     await ask_node(seed, token, control.AskDeployment, control.RunningDeployment, tls=tls)
                 ).deployment
+            except TurnedAwayError:
+                raise
             except TransportError as error:
                 if str(error) != problem and until - loop.time() > TOLD_IF_S:
                     logger.warning("%s; asking again for %.0f s", error, until - loop.time())

@@ -30,7 +30,7 @@ from unisono.protocols.sequencer.inputs import HomeReborn
 from unisono.protocols.sequencer.lives import Height
 from unisono.qos import DeploymentOffer, choose
 from unisono.runtime.brokers.connection import BrokerConnection
-from unisono.runtime.brokers.contract import Ens, EnsNotice, Item, ItemRejected, Listener
+from unisono.runtime.brokers.contract import Down, Ens, EnsNotice, Item, ItemRejected, Listener, Lost, Up
 from unisono.runtime.brokers.deployed import adopted_topics, make_ens, nats_options, open_patiently, publishers_space
 from unisono.runtime.client.client_driver import ClientDriver
 from unisono.runtime.client.client_region import ClientRegion
@@ -443,9 +443,15 @@ class SequencedSession(Session):
             self._driver.host.post(BroadcastsDone(count))
 
     def _noticed(self, notice: EnsNotice) -> None:
-        logger.info("broker: %s", notice)
-        if isinstance(notice, ItemRejected):
-            self.publications.rejected(notice.item, notice.reason)
+        match notice:
+            case ItemRejected(item=item, reason=reason):
+                self.publications.rejected(item, reason)
+            case Down(reason=reason):
+                logger.warning("the broker is lost: %s", reason)
+            case Up():
+                logger.warning("the broker is back")
+            case Lost():
+                logger.info("items may have passed us by: %s", notice.reason)
 
     def _foreign(self, item: Item) -> None:
         """Events of publishers that do not use unisono have no number, hence no place in the order: they are tagged."""

@@ -82,6 +82,7 @@ def encode_frame(value: Any) -> bytes:
     return len(body).to_bytes(_HEAD, "big") + body
 
 
+TLS_RECORD = b"\x16\x03"
 STRANGERS = {b"INFO": "a NATS server", b"HTTP": "a web server", b"SSH-": "an SSH server", b"GET ": "a web client"}
 """First words of what is not ours: as lengths of frames they would be huge."""
 
@@ -112,7 +113,8 @@ class FrameReader:
         while end - start >= _HEAD:
             length = int.from_bytes(view[start : start + _HEAD], "big")
             if length > self.bytes_max:
-                known = STRANGERS.get(bytes(view[start : start + _HEAD]))
+                head = bytes(view[start : start + _HEAD])
+                known = "a TLS client" if head.startswith(TLS_RECORD) else STRANGERS.get(head)
                 if known is not None:
                     raise PeerError(f"{known} speaks there", self.code)
                 raise PeerError(f"a frame of {length} bytes; the longest allowed is {self.bytes_max}", self.code)

@@ -28,6 +28,7 @@ from unisono.runtime.links.security import NONCE_BYTES, Tokens, is_proof, prove
 _DIAL, _ANSWER = b"unisono dial", b"unisono answer"
 
 GIVE_A_TOKEN = "Give the deployment's token: --token, the variable UNISONO_TOKEN, or connect(…, token=…)"
+NOT_PROVEN = f"does not know our token: it has another one, or none. {GIVE_A_TOKEN}"
 
 
 class Greeting:
@@ -65,7 +66,7 @@ class Greeting:
         if isinstance(message, Hello):
             agree_on_protocol(message.protocols)
             if self._tokens.own and not self._is_proven(message):
-                raise PeerError(f"{', '.join(message.addresses)} has not proven that it knows our token", "token")
+                raise PeerError(f"{', '.join(message.addresses)} {NOT_PROVEN}", "token")
             self._let_in(message)
             return []
         if isinstance(message, Proof) or self._challenge or not self._tokens.own:

@@ -6,11 +6,11 @@ import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from unisono.errors import PeerError, TransportError, UnisonoError, said
+from unisono.errors import PeerError, TransportError, TurnedAwayError, UnisonoError, said
+from unisono.model.address import endpoint
 from unisono.model.ids import Address
 from unisono.runtime.links import control
 from unisono.runtime.links.connection import Connection
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.frames import Codec, Hello, Letter, Rejected
 from unisono.runtime.links.greeting import RejectedError
 from unisono.runtime.links.security import Tokens
@@ -64,7 +64,12 @@ async def ask_node(
     except RejectedError as error:
         raise PeerError(f"{where}: {error}", error.code) from None
     except PeerError as error:
+        if error.code == "token":
+            raise
         todo = f"Write nats://{where}" if "NATS" in str(error) else "A node listens where its deployment says: `listen`"
         raise PeerError(f"{where} is no unisono node: {error}. {todo}", error.code) from None
-    except OSError as error:  # includes TLS failures and the timeout
+    except ssl.SSLError as error:
+        todo = "The other end speaks no TLS, or shows a certificate that the authority does not vouch for"
+        raise TurnedAwayError(f"{where}: no TLS: {said(error)}. {todo}") from None
+    except OSError as error:  # includes the timeout
         raise TransportError(f"{where}: {said(error)}") from None

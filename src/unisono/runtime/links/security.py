@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from unisono.errors import MisuseError
+from unisono.errors import MisuseError, said
 from unisono.model.settings import Right, Security
 
 SYSTEM = "system"
@@ -92,7 +92,7 @@ def read_secret(variable: str | None, file: str | None, base: Path) -> str:
     try:
         token = (base / file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise MisuseError(f"the deployment wants a token in the file {file}: {error}") from None
+        raise MisuseError(f"the deployment wants a token in the file {file}: {said(error)}") from None
     if not token:
         raise MisuseError(f"the deployment wants a token in the file {file}, which is empty")
     return token
@@ -116,7 +116,7 @@ def client_context(security: Security, base: Path) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(cafile=str(base / security.authority))
     except (OSError, ssl.SSLError) as error:
-        raise MisuseError(f"security.authority {security.authority!r}: {error}") from None
+        raise MisuseError(f"security.authority {security.authority!r}: {said(error)}") from None
 
 
 def _load(context: ssl.SSLContext, security: Security, base: Path) -> None:
@@ -125,4 +125,4 @@ def _load(context: ssl.SSLContext, security: Security, base: Path) -> None:
     try:
         context.load_cert_chain(str(base / security.certificate), key)
     except (OSError, ssl.SSLError) as error:
-        raise MisuseError(f"security.certificate {security.certificate!r}: {error}") from None
+        raise MisuseError(f"security.certificate {security.certificate!r}: {said(error)}") from None

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from random import Random
 
 from unisono.errors import MisuseError, TransportError
+from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.protocols.causal.deployed import causal_config
 from unisono.protocols.causal.messages import CausalFrames, CausalGossip, FromMember
 from unisono.protocols.causal.wire import DatagramCodec
 from unisono.runtime.brokers.udp.node import endpoint_of
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.mesh.distances import Endpoint, distances_of
 
 logger = logging.getLogger(__name__)

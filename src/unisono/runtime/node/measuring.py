@@ -225,6 +225,8 @@ def _of_work(node: ObservedNode) -> Iterable[Sample]:
         yield Sample("unisono_topics", len(node.topic_names.at_home))
         if len(node.topic_names.at_home) <= LOOKED_AT_MAX:
             yield from _of_topics(node, node.topic_names.at_home)
+    if node.placing is not None:
+        yield Sample("unisono_home_moves_total", node.placing.moves)
     if isinstance(node.overlay, CausalRole):
         yield from _of_mesh(node.overlay.report())
     seen = stamper(node)

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import structs
 
 from unisono.errors import MisuseError, PeerError, UnisonoError
-from unisono.model.deployment import Deployment, for_clients
+from unisono.model.address import endpoint
+from unisono.model.deployment import IN_PROCESS, Deployment, for_clients
 from unisono.model.health import Health
 from unisono.model.homes import check_slots, home_of, sequencing_part
 from unisono.model.ids import Address
@@ -54,7 +55,7 @@ from unisono.runtime.driver.log import LogConfig
 from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
 from unisono.runtime.links.archive_messages import Fetch, Fetched, Follow, Locate, ToArchive
-from unisono.runtime.links.dialing import dial_node, endpoint
+from unisono.runtime.links.dialing import dial_node
 from unisono.runtime.links.frames import Codec, Hello, Rejected
 from unisono.runtime.links.links import LetterReceiver, Links, LinksConfig, owner
 from unisono.runtime.links.pace import BEARING, FETCHED, SEALING
@@ -84,8 +85,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TREE_FEATURE = "sequencer"
-IN_PROCESS = "memory"
-"""Listen address of a node that only its own process reaches."""
 SAVE_S = 1.0
 """So often what other nodes have shown is saved, if there is news, and the clock is bounded."""
 LOCK_OF_STANDBY = "LOCK-standby"

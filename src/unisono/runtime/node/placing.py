@@ -72,6 +72,8 @@ class Placing:
         self._waiting: list[DemandView] = []  # heard while a plan is made
         self._is_planning = False
         self._moves: deque[control.MovedHome] = deque(maxlen=KEPT_MAX)
+        self.moves = 0
+        """Homes that were ordered to move, since the start."""
         self._root: BetterRoot | None = None
         self._periods = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -175,6 +177,7 @@ class Placing:
         host.post(Relocate(move.topic, move.path))
         logger.info("moving %s from %s to %s: %s", name, move.at, move.to, move.reason)
         self._note(Record("move", self._clock.now(), self._me, topic=name, peer=move.to, note=move.reason))
+        self.moves += 1
         self._moves.append(control.MovedHome(name, move.at, move.to, move.reason, time.time_ns() // 1000))
 
     def ordered(self, message: control.MoveTopic) -> control.MoveOrdered:

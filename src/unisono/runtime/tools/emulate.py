@@ -13,13 +13,13 @@ from typing import Self
 from msgspec import structs
 
 from unisono.errors import MisuseError
+from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment
 from unisono.model.mesh import CausalSpec
 from unisono.model.region import LatencyTable
 from unisono.model.settings import ROLES, BrokerSpec, Kind, NodeSpec, Region, Sequencing
 from unisono.model.time import Micros
 from unisono.runtime.brokers.deployed import embedded_endpoint
-from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.mesh.distances import MeshDistances, emulate_distances
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.tools.delay import DelayProxy

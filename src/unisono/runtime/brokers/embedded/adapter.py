@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.errors import MisuseError, PeerError, TransportError, TurnedAwayError, said
 from unisono.model.numbers import Request
 from unisono.runtime.brokers.contract import (
     AdapterLimits,
@@ -31,6 +31,7 @@ from unisono.runtime.brokers.embedded import server as wire
 from unisono.runtime.brokers.guard import Guard
 from unisono.runtime.brokers.unconfirmed import UnconfirmedItems
 from unisono.runtime.links.frames import UNREADABLE, FrameReader
+from unisono.runtime.links.greeting import NOT_PROVEN
 from unisono.runtime.links.security import NONCE_BYTES
 
 PUT_BYTES_MAX = 1024 * 1024
@@ -165,8 +166,10 @@ class EmbeddedEns:
         host, port = self._address
         try:
             _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self), host, port, ssl=self._tls)
+        except ssl.SSLError as error:
+            raise TurnedAwayError(f"no TLS with the embedded broker at {host}:{port}: {said(error)}") from None
         except OSError as error:
-            raise TransportError(f"no embedded broker at {host}:{port}: {error}") from None
+            raise TransportError(f"no embedded broker at {host}:{port}: {said(error)}") from None
         line.greet(wire.Greet(self._session, secrets.token_bytes(NONCE_BYTES) if self._token else b""), self._token)
         try:
             async with asyncio.timeout(BEAT_S):
@@ -336,7 +339,8 @@ class _Line(asyncio.Protocol):
         except (PeerError, *UNREADABLE) as error:
             self.reason = str(error)
             if not self.welcomed.done():
-                self.welcomed.set_exception(TransportError(self.reason))
+                is_token = isinstance(error, PeerError) and error.code == "token"
+                self.welcomed.set_exception((TurnedAwayError if is_token else TransportError)(self.reason))
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -395,7 +399,7 @@ class _Line(asyncio.Protocol):
                     welcome.proof, greet.answer(token, self._challenge)
                 )
                 if token and not proven:
-                    raise PeerError("the broker has not proven that it knows our token", "token")
+                    raise PeerError(f"the broker {NOT_PROVEN}", "token")
                 self.welcomed.set_result(welcome)
             case [wire.NotWelcome(reason=reason, code=code), *_]:
                 raise PeerError(f"the broker refused us: {reason}", code)

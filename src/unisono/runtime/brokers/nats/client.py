@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from unisono.errors import TransportError
+from unisono.errors import TransportError, TurnedAwayError
 from unisono.runtime.brokers.guard import Guard
 from unisono.runtime.brokers.nats.codec import (
     Info,
@@ -206,12 +206,12 @@ class NatsClient:
 
     async def _dial_any(self, servers: list[str]) -> None:
         """The first that lets us in."""
-        problems = []
+        problems: list[TransportError] = []
         for server in servers:
             try:
                 wire = await dial(server, self.options, self, self._received)
             except TransportError as error:
-                problems.append(str(error))
+                problems.append(error)
                 continue
             self._gone.clear()
             self.wire, self._at = wire, urlsplit(server).netloc.rpartition("@")[2]
@@ -222,4 +222,5 @@ class NatsClient:
             for sid, subject in self.subscriptions.items():
                 wire.send(b"SUB %b %b\r\n" % (subject, sid))
             return
-        raise TransportError("; ".join(problems))
+        is_turned_away = all(isinstance(problem, TurnedAwayError) for problem in problems)
+        raise (TurnedAwayError if is_turned_away else TransportError)("; ".join(map(str, problems)))

@@ -10,7 +10,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from unisono.errors import MisuseError
+from unisono.errors import MisuseError, said
 from unisono.model.settings import BrokerSpec
 
 BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+(\S+)\s+-{3,}END")
@@ -42,7 +42,7 @@ def read_login(path: Path) -> NatsLogin:
     try:
         text = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise MisuseError(f"broker.credentials {str(path)!r}: {error}") from None
+        raise MisuseError(f"broker.credentials {str(path)!r}: {said(error)}") from None
     blocks: dict[str, str] = dict(BLOCK.findall(text))
     seed, jwt = blocks.get("USER NKEY SEED", text if not blocks else ""), blocks.get("NATS USER JWT", "")
     try:
@@ -81,10 +81,10 @@ def broker_tls(broker: BrokerSpec) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=broker.authority)
     except (OSError, ssl.SSLError) as error:
-        raise MisuseError(f"broker.authority {broker.authority!r}: {error}") from None
+        raise MisuseError(f"broker.authority {broker.authority!r}: {said(error)}") from None
     if broker.certificate is not None:
         try:
             context.load_cert_chain(broker.certificate, broker.key)
         except (OSError, ssl.SSLError) as error:
-            raise MisuseError(f"broker.certificate {broker.certificate!r}: {error}") from None
+            raise MisuseError(f"broker.certificate {broker.certificate!r}: {said(error)}") from None
     return context

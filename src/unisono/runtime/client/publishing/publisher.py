@@ -19,11 +19,11 @@ class Publisher:
     publisher = await session.publisher("trades")
     for trade in trades:
         await publisher.send(trade)      # waits only when the window is full
-    await publisher.drain()              # publisher.accepted, .failures
+    await publisher.drain()              # publisher.accepted, .refused, .unknown, .failures
     """
 
     def __init__(self, publications: SessionPublications, topic_window: TopicWindow) -> None:
-        self.accepted = 0
+        self.accepted = self.refused = self.unknown = 0
         self.failures: list[Refused | Unknown] = []
         """What was not accepted, at most the last 1000."""
         self._publications, self._topic_window = publications, topic_window
@@ -115,6 +115,8 @@ class Publisher:
         if isinstance(outcome, Accepted):
             self.settled_all(1)
             return
+        self.refused += isinstance(outcome, Refused)
+        self.unknown += isinstance(outcome, Unknown)
         self.failures.append(outcome)
         del self.failures[:-1000]
         self._close(1)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from unisono.errors import MisuseError
 from unisono.model.arguments import expect, expect_one_of
 from unisono.model.content import parse_where
-from unisono.model.interest import check_interest
+from unisono.model.interest import FILE_NAME, check_interest
 from unisono.model.payload import payload_decoder
 from unisono.model.predicate import Filter
 from unisono.model.promise import Order, Promise, Reliability
@@ -66,6 +66,8 @@ def subscribe_request(
     expect_one_of("order", order, get_args(Order))
     expect_one_of("on_stall", on_stall, get_args(OnStall))
     expect_one_of("reliability", reliability, get_args(Reliability))
+    if name is not None and FILE_NAME.fullmatch(name) is None:
+        raise MisuseError(f"name={name!r} is also that of a file: use letters, digits, '_', '-' and '.'")
     if buffer < 1:
         raise MisuseError(f"buffer={buffer}: at least one event has to wait somewhere")
     if share is not None and group is None:
