@@ -15,7 +15,17 @@ from unisono.experiments.sequencer.sites import (
     draw_crowd,
     find_sites,
 )
-from unisono.experiments.sequencer.wan_latency import MODELLED, SWEEP, SWEPT, WanLatencyOptions, latencies, parts, run
+from unisono.experiments.sequencer.wan_latency import (
+    MODELLED,
+    SWEEP,
+    SWEPT,
+    WanLatencyOptions,
+    latencies,
+    measure,
+    modelled,
+    parts,
+    run,
+)
 from unisono.model.region import LatencyTable
 
 SMALL = {"events": 60, "subscribers": 3, "topics": 3, "per_client": 3}
@@ -39,6 +49,17 @@ def test_the_remote_share_is_what_was_asked_for() -> None:
     published_away = sum(crowd.site_of(p.topic) != p.site for p in crowd.publications)
     assert published_away / len(crowd.publications) == pytest.approx(0.3, abs=0.05)
     assert all(len({*s.topics}) == len(s.topics) for s in crowd.subscribers)
+
+
+def test_k36_clocks_take_one_way_though_there_is_silence_between_events() -> None:
+    """Thirty events a second over five regions: every one of them is alone on its way."""
+    sites = find_sites("B5")
+    crowd = draw_crowd(5, Habits(0.8, 0.349, 2, 3, 3, events=30, rate_per_s=30.0), 0)
+    direct = latencies(play(DIRECT, sites, crowd, 0), crowd.publications[0].at_us)
+    for scheme, at_best in zip(("clock, leans", "clock, no leans"), MODELLED):
+        taken = latencies(play(scheme, sites, crowd, 0), crowd.publications[0].at_us)
+        ratio = measure(crowd, taken, direct)["ratio"]
+        assert ratio < 1.1 * modelled(at_best, sites, crowd)["ratio"], scheme
 
 
 def everybody(sites: int, topics: int) -> Crowd:

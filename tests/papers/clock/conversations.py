@@ -40,7 +40,9 @@ from unisono.protocols.clock.messages import (
     StampDenied,
     Stamped,
     StampTaken,
+    Tick,
     Tide,
+    Wake,
 )
 from unisono.protocols.clock.stamper import UNNUMBERED, StamperMachine, repeats
 from unisono.structures.sessions import BroadcastsDone, Frame, Sessions
@@ -56,13 +58,16 @@ def stamper() -> Sessions:
 
 
 STAMPER_INPUTS = (
-    Create, Beat, AskBeat, Listen, FetchEntries, AskLanes, AskBase, Fired, SetLean, Restarted, Frame, BroadcastsDone,
+    Create, Beat, Tick, Wake, AskBeat, Listen, FetchEntries, AskLanes, AskBase, Fired, SetLean, Restarted, Frame,
+    BroadcastsDone,
 )  # fmt: skip
 STAMPER_ILLEGAL = (
     Fired("nobody"),
     StampTaken(1, 1),
     Beat(STAMPERS[0], 1, 1, 1, 1, ()),
     AskBeat(Address("nobody")),
+    Wake(Address("nobody")),
+    Tick(STAMPERS[0], 1, 1, 1),
     Create(P, STAMPERS[1], 1, ((A, 1),), 0, 0),
     AskLanes(P, B, 1),
     FetchEntries(P, LaneName(A, 1, 0), 1, 2),
@@ -93,12 +98,19 @@ def draw_stamper(dice: Random, n: int) -> Any:
             )
         case 3:
             return dice.choice(
-                [Listen(P, (A, B)), Listen(Q, (B,)), Listen(ME, ()), AskBeat(STAMPERS[dice.choice([1, 2])])]
+                [
+                    Listen(P, (A, B)),
+                    Listen(Q, (B,), clock),
+                    Listen(ME, ()),
+                    AskBeat(STAMPERS[dice.choice([1, 2])]),
+                    Wake(STAMPERS[dice.choice([1, 2])]),
+                    Tick(STAMPERS[dice.choice([1, 2])], 1, max(1, n // 9), clock),
+                ]
             )
         case 4:
             return dice.choice([FetchEntries(P, lane, 1, n + 1), AskLanes(P, A, n), AskBase(P, lane, n)])
         case 5:
-            return Fired(dice.choice(["beat", "ceiling", "renew", "warm"]))
+            return Fired(dice.choice(["beat", "tick", "ceiling", "renew", "warm"]))
         case 6 if n % 50 == 7:
             return Restarted()
         case 6:

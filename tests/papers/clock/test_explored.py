@@ -182,8 +182,14 @@ def opened() -> Situation:
 CASES: dict[str, tuple[Any, dict[str, list[Any]], tuple[str, ...], tuple[str, ...]]] = {
     "two stampers": (opened, {"p": [publish("p", A, 2)], "q": [publish("q", A, 2)]}, ("s", "t"), ()),
     "two topics": (opened, {"p": [publish("p", A, 2)], "q": [publish("q", B, 2)], "n0": [("tick", 7)]}, ("s", "t"), ()),
+    "ticks": (
+        opened,
+        {"p": [publish("p", A, 2)], "q": [publish("q", A, 2)], "n1": [("tick", 5_000), ("tick", 5_000)]},
+        ("s", "t"),
+        (),
+    ),
     "opening": (lambda: world("s"), {"q": [publish("q", A, 1)], "p": [publish("p", A, 1)]}, ("s",), ()),
-    "closing": (opened, {"n1": [("tick", 11 * TICK)], "p": [publish("p", A, 2)]}, ("s", "t"), ()),
+    "closing": (opened, {"n1": [("tick", 61 * TICK)], "p": [publish("p", A, 2)]}, ("s", "t"), ()),
     "crash": (opened, {"q": [publish("q", A, 2)], "n1": ["crash", ("tick", 20)]}, ("s", "t"), ()),
     "keeper crashes": (lambda: world("s"), {"q": [publish("q", A, 1)], "n0": ["crash", ("tick", 20)]}, ("s",), ()),
     "lean": (opened, {"n1": [SetLean(A, 5_000), SetLean(A, -5_000)], "q": [publish("q", A, 2)]}, ("s", "t"), ()),

@@ -11,6 +11,9 @@ class ClockConfig(Struct, frozen=True, forbid_unknown_fields=True):
     beat_us: Micros = Micros(5 * MILLISECOND)
     """While anybody may wait for its promise a stamper tells its clock this often. Adds up to this to the latency of an
     event that waits for another stamper; costs one message to every other stamper in this time."""
+    awake_us: Micros = Micros(1 * SECOND)
+    """And for this long after the last event that those may wait with for it who listen elsewhere: the next event then
+    waits for one way, not for the way there and back. Price: so many ticks after every event that is alone."""
     idle_beat_us: Micros = Micros(1 * SECOND)
     """When nobody waits it tells its clock this often: tails that were lost are noticed, and leases last."""
     warm_up_us: Micros = Micros(1 * SECOND)
@@ -29,9 +32,9 @@ class ClockConfig(Struct, frozen=True, forbid_unknown_fields=True):
     lease_us: Micros = Micros(2 * SECOND)
     """How far, in stamps, a keeper lets others stamp on its topics ahead of its own clock. A stamper that dies holds up
     subscribers of those topics for about this long."""
-    idle_lane_us: Micros = Micros(10 * SECOND)
+    idle_lane_us: Micros = Micros(60 * SECOND)
     """A stamper that has stamped nothing on another's topic for this long closes its lane there: subscribers wait for
-    nobody who is silent. Opening it again costs a round trip to the keeper."""
+    nobody who is silent. Opening it again costs three ways, and for two of them all that its publisher says next."""
     resend_us: Micros = Micros(300 * MILLISECOND)
     """Clients repeat what is not answered after this; a little over the longest round trip."""
     accept_us: Micros = Micros(10 * SECOND)

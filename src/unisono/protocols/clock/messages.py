@@ -107,6 +107,23 @@ class Beat(Struct, frozen=True, tag="clock.Beat", gc=False):
     whole: bool = False
     error: ErrorBound = -1
     """How far its stamps may be from the clock of all; -1: nobody knows."""
+    ended: tuple[TopicNumber, ...] = ()
+    """Lanes that it speaks for no more."""
+
+
+class Tick(Struct, frozen=True, tag="clock.Tick", gc=False):
+    """A stamper's clock between its beats, to those who keep it awake: what beat `number` says, with this clock."""
+
+    source: Address
+    term: Number
+    number: Number
+    clock: Stamp
+
+
+class Wake(Struct, frozen=True, tag="clock.Wake", gc=False):
+    """To a stamper, from another whose listeners wait for its clock: tick, until nothing has been asked for a while."""
+
+    source: Address
 
 
 class AskBeat(Struct, frozen=True, tag="clock.AskBeat"):
@@ -261,6 +278,8 @@ class Listen(Struct, frozen=True, tag="clock.Listen"):
 
     client: Address
     topics: tuple[TopicNumber, ...]
+    waits: Stamp = 0
+    """And I wait until all clocks have passed this; 0: nothing that you could not know of."""
 
 
 class Reading(NamedTuple):
@@ -312,6 +331,6 @@ NodeMessage = StampTaken | StampDenied | Lanes | Base | LaneStamps | Gone | Tide
 """From nodes to clients."""
 SENDERS: dict[type, Callable[[Any], Address]] = {
     **dict.fromkeys((Create, AskLanes, AskBase, FetchEntries, Listen), attrgetter("client")),
-    **dict.fromkeys((Beat, AskBeat), attrgetter("source")),
+    **dict.fromkeys((Beat, Tick, Wake, AskBeat), attrgetter("source")),
 }
 """Who a message says it is from."""

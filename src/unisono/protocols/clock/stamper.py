@@ -40,6 +40,8 @@ from unisono.protocols.clock.messages import (
     StampDenied,
     Stamped,
     StampTaken,
+    Tick,
+    Wake,
 )
 from unisono.protocols.clock.requests import last_of, part_before, runs_after
 from unisono.protocols.clock.stamps import Lane
@@ -47,7 +49,7 @@ from unisono.protocols.clock.state import StampedPublisher, StamperLook, Stamper
 from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
 from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn, Reborn
 
-UNNUMBERED = (Beat, AskBeat)
+UNNUMBERED = (Beat, Tick, Wake, AskBeat)
 AGAIN_US = 1_000
 """With real-time order what may not be stamped yet is looked at again after this."""
 STAMPS_MAX = 1 << 20
@@ -154,6 +156,10 @@ class StamperMachine:
                 return self._create(message, now)
             case Beat():
                 return self._on_beat(message, now)
+            case Tick(source=source):
+                return self._beats.hear_tick(message, now) if self._is_other(source) else self._nobody(source)
+            case Wake(source=source):
+                return self._wake(source, now)
             case Listen():
                 return self._beats.listen(message, now)
             case FetchEntries():
@@ -216,6 +222,8 @@ class StamperMachine:
         match key:
             case "beat":
                 return self._beat(now)
+            case "tick":
+                return self._tick(now)
             case "ceiling":
                 return [*self._raise_ceiling(now), SetTimer("ceiling", self._in(now, self._config.ceiling_us // 2))]
             case "renew":
@@ -271,9 +279,20 @@ class StamperMachine:
     def _beat(self, now: Micros) -> list[Effect]:
         self._beaten_at = now
         effects = self._beats.tell(
-            self._clock.term, self._clock.reading(now), self._promise(now), self._state.error(now)
+            self._clock.term, self._clock.reading(now), self._promise(now), self._state.error(now), now
         )
         return [*effects, self._next_beat(now)]
+
+    def _tick(self, now: Micros) -> list[Effect]:
+        effects = self._beats.tick(self._promise(now), now)
+        return [*effects, SetTimer("tick", self._in(now, self._config.beat_us))] if self._beats.is_awake else effects
+
+    def _wake(self, source: Address, now: Micros) -> list[Effect]:
+        if not self._is_other(source):
+            return self._nobody(source)
+        was_awake = self._beats.is_awake
+        self._beats.wake(source, now)
+        return [] if was_awake else [SetTimer("tick", self._in(now, self._config.beat_us))]
 
     def _promise(self, now: Micros) -> int:
         return self._clock.promise(now) if self._state.is_warm else 0
@@ -291,16 +310,19 @@ class StamperMachine:
     def _is_other(self, address: Address) -> bool:
         return self._numbers.get(address, self._me) != self._me
 
+    def _nobody(self, address: Address) -> list[Effect]:
+        return [Refuse(f"there is no other stamper {address}")]
+
     def _tell_all(self, to: Address, now: Micros) -> list[Effect]:
         if not self._is_other(to):
-            return [Refuse(f"there is no other stamper {to}")]
+            return self._nobody(to)
         return self._beats.tell_all(
             to, self._clock.term, self._clock.reading(now), self._promise(now), self._state.error(now)
         )
 
     def _on_beat(self, beat: Beat, now: Micros) -> list[Effect]:
         if not self._is_other(beat.source):
-            return [Refuse(f"there is no other stamper {beat.source}")]
+            return self._nobody(beat.source)
         effects = self._beats.hear(beat, now)
         if self._beats.owed() is not None:
             effects.append(self._next_beat(now))
@@ -501,11 +523,11 @@ class StamperMachine:
     def _ended(self, topic: Topic, epoch: int, now: Micros) -> list[Effect]:
         lane = self._lanes.get(topic)
         if lane is not None and lane.epoch == epoch:
-            self._retire(topic)
+            self._retire(topic, now)
         return self._drain(now)
 
-    def _retire(self, topic: Topic) -> None:
-        self._beats.drop(topic)
+    def _retire(self, topic: Topic, now: Micros) -> None:
+        self._beats.end(topic, now)
         self._state.retire(topic)
 
     def _look_after(self, now: Micros) -> list[Effect]:
@@ -519,7 +541,7 @@ class StamperMachine:
             if keeper is None or keeper == self._me:
                 continue
             if now > lane.used_at + self._config.idle_lane_us:
-                self._retire(Topic(topic))
+                self._retire(Topic(topic), now)
                 ended = CloseLane(self._me, Topic(topic), lane.epoch, lane.last, max(lane.stamp, lane.floor))
                 effects.append(Send(self._addresses[keeper], ended))
             else:
@@ -601,7 +623,7 @@ class StamperMachine:
             if self._keeps(Topic(topic)):
                 lane.last, lane.kept = max(lane.last, state.first), []
             else:
-                self._retire(Topic(topic))
+                self._retire(Topic(topic), now)
         for lanes in state.keeper.open.values():
             lanes.clear()
         state.keeper.closing.clear()
@@ -630,7 +652,7 @@ class StamperMachine:
         state = self._state
         for topic in list(self._lanes):
             if self._keeper_of(Topic(topic)) == peer:
-                self._retire(Topic(topic))
+                self._retire(Topic(topic), now)
         state.leases.pop(peer, None)
         for topic in [topic for topic in state.opening if self._keeper_of(Topic(topic)) == peer]:
             del state.opening[topic]

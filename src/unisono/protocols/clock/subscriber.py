@@ -257,12 +257,14 @@ class ClockSubscriber:
         ready, view.ready = view.ready, []
         for name, entry in ready:
             self._hold(view, name, entry, now)
+        is_waiting = any(lane.watermark < view.cut for lane in view.open_lanes())
+        asked = self._listen(now) if is_waiting and not view.is_told else []
         if view.gap_from < 0:
-            return []
+            return asked
         last, settled = max(view.base, before(view.gap_upto)), view.base
         gap = Gap(view.topic, view.gap_from + 1, last, "entries of the topic's keeper were lost", settled=settled)
         view.gap_from = -1
-        return [Deliver(gap)] if gap.last >= gap.first else []
+        return [*asked, Deliver(gap)] if gap.last >= gap.first else asked
 
     def _tell_joined(self) -> list[Effect]:
         """Whatever is published from now on comes after the cut."""
@@ -482,7 +484,8 @@ class ClockSubscriber:
             return []
         self._listened_at = now
         topics = tuple(topic for topic, view in self._topics.items() if view.token)
-        return [Send(self._node, Listen(self._me, topics))]
+        waits = max((view.cut for view in self._topics.values() if not view.is_told), default=0)
+        return [Send(self._node, Listen(self._me, topics, max(0, waits)))]
 
     def _mend(self, view: _TopicView, lane: LaneView, now: Micros) -> list[Effect]:
         """A hole in a lane: ask its stamper; at last tell a gap, but never of a keeper's lane: who is missing there

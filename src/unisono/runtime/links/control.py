@@ -18,7 +18,7 @@ from unisono.planning.demand import DemandView
 from unisono.planning.homes import BetterRoot
 from unisono.protocols.causal.messages import ToCausalBroker, ToCausalClient
 from unisono.protocols.clock.messages import SENDERS as CLOCK_SENDERS
-from unisono.protocols.clock.messages import AskBeat, Beat, ClockBound, Create, Lean, SetLean
+from unisono.protocols.clock.messages import AskBeat, Beat, ClockBound, Create, Lean, SetLean, Tick, Wake
 from unisono.protocols.clock.messages import ClientMessage as ToStamper
 from unisono.protocols.clock.messages import NodeMessage as FromStamper
 from unisono.protocols.clock.messages import PeerMessage as StamperMessage
@@ -264,6 +264,8 @@ ToNode = (
     | Frame[NodeMessage]
     | Handled
     | Beat
+    | Tick
+    | Wake
     | AskBeat
     | PeerPing
     | PeerPong
