@@ -1,10 +1,14 @@
-"""What a stamper answers clients that join a topic, or miss something of a lane. Reads only."""
+"""What a stamper answers clients that join a topic, or miss something of a lane, and whoever watches. Reads only."""
+
+from collections.abc import Callable
+from itertools import islice
 
 from unisono.machine import Effect, Refuse, Send
+from unisono.model.ids import Topic
 from unisono.model.time import Micros
 from unisono.protocols.clock.keeper import Keeper
 from unisono.protocols.clock.messages import AskBase, AskLanes, Base, FetchEntries, Gone, Lanes, LaneStamps
-from unisono.protocols.clock.state import StamperState
+from unisono.protocols.clock.state import StamperLook, StamperState
 
 
 def lanes_open(state: StamperState, keeper: Keeper, message: AskLanes, now: Micros) -> list[Effect]:
@@ -42,3 +46,16 @@ def fetched(state: StamperState, me: int, message: FetchEntries) -> list[Effect]
     first, entries = lane.entries(message.first, message.last)
     effects: list[Effect] = [Send(message.client, Gone(message.lane, first - 1))] if first > message.first else []
     return [*effects, Send(message.client, LaneStamps(message.lane, first, entries))] if entries else effects
+
+
+def look_of(
+    state: StamperState, heard: dict[int, int], keeper_of: Callable[[Topic], int | None], now: Micros, lanes_max: int
+) -> StamperLook:
+    """The stamper as it is; `heard` is what the others have promised."""
+    clock, promise = state.clock, state.clock.promise(now)
+    lanes = [
+        (Topic(topic), keeper_of(Topic(topic)) or 0, lane.epoch, lane.last, lane.watermark(promise), lane.lean)
+        for topic, lane in islice(state.lanes.items(), lanes_max)
+    ]
+    waiting, error = len(state.waiting), state.error(now)
+    return StamperLook(clock.term, state.is_warm, clock.reading(now), clock.read(now), error, waiting, heard, lanes)

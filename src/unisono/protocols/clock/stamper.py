@@ -6,7 +6,6 @@ that has started promises and stamps nothing until it has heard the other clocks
 """
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ import msgspec
 from unisono.machine import PERSIST, Broadcast, Deliver, Effect, Fired, Refuse, Restarted, Send, SetTimer
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
-from unisono.protocols.clock.answers import base_of, fetched, lanes_open
+from unisono.protocols.clock.answers import base_of, fetched, lanes_open, look_of
 from unisono.protocols.clock.beats import Beats
 from unisono.protocols.clock.config import ClockConfig
 from unisono.protocols.clock.keeper import Keeper
@@ -125,30 +124,8 @@ class StamperMachine:
 
     def look(self, now: Micros, lanes_max: int = 1_000) -> StamperLook:
         """For whoever watches."""
-        promise = self._clock.promise(now)
-        lanes = [
-            (
-                Topic(topic),
-                self._keeper_of(Topic(topic)) or 0,
-                lane.epoch,
-                lane.last,
-                lane.watermark(promise),
-                lane.lean,
-            )
-            for topic, lane in islice(self._lanes.items(), lanes_max)
-        ]
         heard = {stamper: view.clock for stamper, view in self._beats.views.items() if stamper != self._me}
-        clock = self._clock
-        return StamperLook(
-            clock.term,
-            self._state.is_warm,
-            clock.reading(now),
-            clock.read(now),
-            self._state.error(now),
-            len(self._state.waiting),
-            heard,
-            lanes,
-        )
+        return look_of(self._state, heard, self._keeper_of, now, lanes_max)
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:
