@@ -52,7 +52,9 @@ COMMAND = "from unisono.cli.main import main; main()"
 PEERS = {
     "duckdb": """
 import sys, duckdb
-print(duckdb.connect().execute(f'''
+plain = duckdb.connect()
+plain.execute("SET enable_progress_bar = false")
+print(plain.execute(f'''
   SELECT count(*) FROM (SELECT y < lag(y) OVER (PARTITION BY p, q ORDER BY x) AS falls FROM (
     SELECT a.subscriber p, b.subscriber q, a.position x, b.position y
     FROM '{sys.argv[1]}' a JOIN '{sys.argv[1]}' b ON a.event = b.event AND a.subscriber < b.subscriber)) WHERE falls
