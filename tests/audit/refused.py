@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -56,6 +57,11 @@ def nothing(folder: Path) -> Path:
     return folder / "empty"
 
 
+def pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
 def cut(lines: int, bad: int | None = None) -> bytes:
     """A packed file that ends too soon; one line may be broken."""
     content = [OTHER] * lines
@@ -103,6 +109,8 @@ def fallen_ill(folder: Path) -> Path:
 
 REFUSED: Mapping[str, tuple[Callable[[Path], Path], str]] = {
     "a file that is not there": (lambda folder: folder / "none", "none: No such file or directory"),
+    "a pipe": (pipe, "pipe: no file: what comes through a pipe can be read once only"),
+    "the standard input": (lambda folder: Path("-"), "-: no file: what comes through a pipe can be read once only"),
     "a URL": (lambda folder: Path("s3://bucket/log"), "s3:/bucket/log: no path: give a file or folder that this"),
     "an empty folder": (nothing, "empty: the folder holds no journal"),
     "an empty file": (write(b""), "log, line 1: the file is empty"),

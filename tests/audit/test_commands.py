@@ -76,6 +76,22 @@ def test_opposite_orders_exit_1_and_name_the_events_and_why(run: Run, opposite: 
     }
 
 
+def test_several_files_are_sent_to_one_folder(run: Run, opposite: Path) -> None:
+    done = run("audit", opposite, opposite, opposite)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"unisono: {opposite} and 2 more: files are one journal where they lie in one folder; give that\n"
+    )
+
+
+def test_a_promise_of_the_header_that_no_judge_knows_is_told_with_its_file(run: Run, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "log", Header(promises=("prompt",)), deliveries(s="ab"))
+    done = run("audit", tmp_path / "log")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"unisono: {tmp_path / 'log'}: its header promises 'prompt', which no judge knows")
+    assert run("audit", tmp_path / "log", "--promise", "acyclic").returncode == 0
+
+
 def test_the_promise_decides_the_exit_status(run: Run, tmp_path: Path, opposite: Path) -> None:
     write_jsonl(tmp_path / "cyclic", Header(), deliveries(p="ab", q="bc", r="ca"))
     write_jsonl(tmp_path / "acyclic-promised", Header(promises=("acyclic",)), deliveries(p="ab", q="bc", r="ca"))

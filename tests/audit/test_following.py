@@ -288,3 +288,5 @@ def test_what_cannot_be_followed_is_one_line(run: Run, tmp_path: Path, arguments
     assert ended.returncode == 2
     assert says in ended.stderr
     assert run("audit", tmp_path / "nothing", "--follow").returncode == 2
+    os.mkfifo(tmp_path / "pipe")
+    assert "what comes through a pipe can be read once only" in run("audit", tmp_path / "pipe", "--follow").stderr

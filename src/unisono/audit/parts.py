@@ -19,6 +19,7 @@ UNREADABLE = (OSError, EOFError, zlib.error)
 """What a file raises that cannot be read to its end, packed or not."""
 MANIFEST = "manifest.json"
 """A folder that has it is an archive."""
+ONCE = "no file: what comes through a pipe can be read once only, so write it into a file first"
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 _URL = re.compile(r"[a-z][a-z0-9+]*:/")
 """As a path has it: of two slashes one is left."""
@@ -40,6 +41,8 @@ def parts_of(path: Path) -> list[JournalPart]:
     if not path.is_dir():
         if _URL.match(str(path)) and not path.exists():
             raise FormatError(str(path), "no path: give a file or folder that this machine has, or has mounted")
+        if str(path) == "-" or (path.exists() and not path.is_file()):
+            raise FormatError(str(path), ONCE)
         return [JournalPart(path, {})]
     found = files_below(path)
     if not found:

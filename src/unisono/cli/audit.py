@@ -21,6 +21,7 @@ from unisono.model.time import parse_span
 
 def audit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The journal, or a log of deliveries made elsewhere.")],
+    more: Annotated[list[Path] | None, typer.Argument(hidden=True)] = None,
     promise: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,6 +67,8 @@ def audit(
     Example: unisono audit deliveries.jsonl --promise pairwise --promise exactly-once --json
     Example: unisono audit journals/ --follow --state audit-state --lateness 2s
     """
+    if more:
+        raise MisuseError(f"{file} and {len(more)} more: files are one journal where they lie in one folder; give that")
     if follow:
         if on not in ("auto", "local", "python"):
             raise MisuseError(
@@ -86,6 +89,8 @@ def audit(
         else:
             header, report = _on_spark(engine, file)
     judged = {verdict.judge: verdict for verdict in report.verdicts}
+    if not promise and (unknown := [name for name in header.promises if not is_judge(name)]):
+        raise MisuseError(f"{file}: its header promises {unknown[0]!r}, which no judge knows; name one with --promise")
     promised = [full_name(name) for name in promise or header.promises]
     for name in promised:
         if name not in judged:
@@ -107,6 +112,10 @@ def _on_spark(on: str, file: Path) -> tuple[Header, Report]:
 
     header = check_file(file)
     return header, report_file(session_on(on, f"unisono audit {file.name}"), file)
+
+
+def is_judge(name: str) -> bool:
+    return name in JUDGES or f"{name}-order" in JUDGES
 
 
 def full_name(name: str) -> str:

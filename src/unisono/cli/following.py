@@ -16,6 +16,7 @@ from unisono.audit.live.core import END, BatchReport, LiveAudit
 from unisono.audit.live.follow import Follower, follow
 from unisono.audit.live.latencies import Latency
 from unisono.audit.live.state import LiveLimits
+from unisono.audit.parts import ONCE
 from unisono.audit.verdict import Verdict
 from unisono.cli.screen import screen
 from unisono.errors import MisuseError
@@ -27,6 +28,8 @@ def follow_file(
     """Follows until it is interrupted, or until nothing has come for `idle_s`; exits as `unisono audit` does."""
     if not file.exists():
         raise MisuseError(f"{file}: there is no such file or folder to follow")
+    if not file.is_file() and not file.is_dir():
+        raise MisuseError(f"{file}: {ONCE}")
     for name in promises:
         if name not in LIVE:
             raise MisuseError(f"{name} needs the whole log: audit it without --follow (live are {', '.join(LIVE)})")

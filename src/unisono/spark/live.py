@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from unisono.audit.columns import COLUMNS, normal, records_of
@@ -66,7 +67,7 @@ def from_archive(events: DataFrame, region: str, subscriber: str | None = None) 
     """An archive of a region as rows for `audit_stream`; with the option `gaps` = `rows` its gaps are counted, too."""
     name = subscriber or (f"archive-{region}" if region else "archive")
     told = deliveries(events, name).unionByName(gap_records(events, name), allowMissingColumns=True)
-    return told.selectExpr("*", f"'{region}' AS region")
+    return told.withColumn("region", F.lit(region))
 
 
 class LiveBatches:
