@@ -131,6 +131,21 @@ def test_damage_at_rest_is_found(tmp_path: Path) -> None:
     assert check(tmp_path) == [f"{victim.name}: its checksum is wrong"]
 
 
+def test_a_folder_that_is_no_archive_is_not_read_as_an_empty_one(tmp_path: Path) -> None:
+    assert Archive(tmp_path).bounds() == (1, 0), "nobody has written yet"
+    (tmp_path / "hub" / "archive" / "groups").mkdir(parents=True)
+    with ArchiveWriter(tmp_path / "hub" / "archive", SMALL) as writer:
+        assert Archive(tmp_path / "hub" / "archive").bounds() == (1, 0)
+        writer.append(rows(1, 3), NOW)
+        assert Archive(tmp_path / "hub" / "archive").bounds() == (1, 0), "what has come is not sealed"
+        writer.append(rows(4, 11), NOW)
+    with pytest.raises(MisuseError, match=r"hub is not an archive: no manifest.json, but archive$"):
+        Archive(tmp_path / "hub").bounds()
+    (tmp_path / "hub" / "archive" / "manifest.json").unlink()
+    with pytest.raises(FormatError, match=r"missing, and there are segments: put it back, or .* --repair"):
+        Archive(tmp_path / "hub" / "archive").bounds()
+
+
 @pytest.mark.parametrize("version", ["3", ""])
 def test_a_segment_of_an_unknown_version_is_refused(tmp_path: Path, version: str) -> None:
     with ArchiveWriter(tmp_path, SMALL) as writer:

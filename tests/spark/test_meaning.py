@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from tests.archive.test_archive import rows
 from tests.audit import dirty, refused
@@ -147,6 +148,27 @@ def test_a_frame_with_rows_to_refuse_is_refused(spark: SparkSession) -> None:
         assert problem in str(caught.value)
     with pytest.raises(MisuseError, match="in the order of its rows"):
         audit(spark.createDataFrame([("subscribe", "s", None, None)], names))
+
+
+def test_frames_that_are_no_journals_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    """One line each, before any of Spark's own."""
+    good = spark.createDataFrame([("s", "a", 1)], "subscriber STRING, event STRING, position BIGINT")
+    (tmp_path / "log").write_bytes(b'{"journal": 1}\n' + refused.ROW)
+    for frame, problem in (
+        (good.select("*", F.col("event").alias("Event")), r"column event is there 2 times: select one"),
+        (
+            good.withColumn("delivered_us", F.current_timestamp()),
+            "delivered_us is timestamp, .* unix_micros makes numb",
+        ),
+        (good.withColumn("_at", F.lit("first")), "column _at is string"),
+        (spark.readStream.format("rate").load(), "a stream has no end .* live.audit_stream"),
+        (spark.createDataFrame([], "seq BIGINT, payload BINARY"), "of an archive's rows .*archived.deliveries makes a"),
+        (spark.read.json(str(tmp_path / "log")), "headers of files are rows here: read the files by .*audits.load"),
+    ):
+        with pytest.raises((MisuseError, FormatError), match=problem) as caught:
+            audit(frame)
+        assert "\n" not in str(caught.value)
+    assert load(spark, str(tmp_path / "log")).count() == 1
 
 
 def test_what_the_header_says_of_clocks_counts(spark: SparkSession, tmp_path: Path) -> None:

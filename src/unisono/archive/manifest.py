@@ -15,6 +15,10 @@ from unisono.errors import FormatError
 
 MANIFEST_VERSION = 1
 MANIFEST = "manifest.json"
+LOCK = "lock"
+"""Held by the one writer."""
+GROUPS = "groups"
+"""What nodes keep of the groups that read it."""
 
 
 class Segment(Struct, frozen=True):

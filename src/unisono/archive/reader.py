@@ -12,7 +12,16 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyarrow import fs
 
-from unisono.archive.manifest import MANIFEST, ArchiveMark, Manifest, Segment, load_manifest, parse_manifest
+from unisono.archive.manifest import (
+    GROUPS,
+    LOCK,
+    MANIFEST,
+    ArchiveMark,
+    Manifest,
+    Segment,
+    load_manifest,
+    parse_manifest,
+)
 from unisono.archive.schema import ARCHIVE_KEY, ArchivedEvent, brought_up, check_schema, to_events
 from unisono.errors import DataLossError, FormatError, MisuseError
 
@@ -22,6 +31,20 @@ class Prefix(Struct, frozen=True):
 
     seq: int
     numbers: dict[str, int]
+
+
+def _unwritten(root: str, names: list[str]) -> Manifest:
+    """What the manifest of an archive is before anything was sealed; raises if this is something else."""
+    if any(name.startswith("tail-") for name in names):
+        return Manifest()
+    if any(name.startswith("seg-") for name in names):
+        advice = f"put it back, or name the rows in it again: unisono doctor --archive {root} --repair"
+        raise FormatError(f"{root}/{MANIFEST}", f"missing, and there are segments: {advice}")
+    strange = sorted(n for n in names if n not in (LOCK, GROUPS) and not n.startswith(".") and not n.endswith(".new"))
+    if strange:
+        more = ", …" if len(strange) > 3 else ""
+        raise MisuseError(f"{root} is not an archive: no {MANIFEST}, but {', '.join(strange[:3])}{more}")
+    return Manifest()
 
 
 class Archive:
@@ -44,11 +67,17 @@ class Archive:
     def manifest(self) -> Manifest:
         """Which segments are sealed now."""
         path = f"{self._root}/{MANIFEST}"
-        try:
-            with self._files.open_input_file(path) as file:
-                return parse_manifest(file.read(), path)
-        except FileNotFoundError:
-            return Manifest()
+        while True:
+            try:
+                with self._files.open_input_file(path) as file:
+                    return parse_manifest(file.read(), path)
+            except FileNotFoundError:
+                names = self._names()
+            if MANIFEST not in names:  # else it has just come
+                return _unwritten(self._root, names)
+
+    def _names(self) -> list[str]:
+        return [info.base_name for info in self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))]
 
     def bounds(self) -> tuple[int, int]:
         """The first row that is still there and the last that is sealed; (n + 1, n) when there is none."""

@@ -19,14 +19,13 @@ import pyarrow as pa
 from msgspec import Struct
 
 from unisono.archive.disk import Disk, RealDisk
-from unisono.archive.manifest import Manifest, Segment, Term, load_manifest, save_manifest
+from unisono.archive.manifest import LOCK, Manifest, Segment, Term, load_manifest, save_manifest
 from unisono.archive.schema import ARCHIVE_KEY, SCHEMA, ArchivedEvent, brought_up, check_schema, to_batch
 from unisono.errors import FormatError, MisuseError
 from unisono.model.time import SECOND, Micros
 from unisono.structures.locks import lock_file
 from unisono.structures.records import frame, scan
 
-LOCK = "lock"
 _SEGMENT = re.compile(r"seg-(\d{20})-(\d{20})\.arrow")
 _TAIL = re.compile(r"tail-(\d{20})\.log")
 _rows = msgspec.msgpack.Decoder(list[ArchivedEvent])

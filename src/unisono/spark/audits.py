@@ -44,6 +44,8 @@ def audit(journal: DataFrame) -> DataFrame:
 
 def report(journal: DataFrame, limits: RangeLimits = RangeLimits(), header: Header = Header()) -> Report:
     """The whole audit as data: the verdicts and metrics of `unisono.audit.examine`. A frame has no header itself."""
+    if journal.isStreaming:
+        raise MisuseError("a stream has no end to judge it at: unisono.spark.live.audit_stream judges while it goes on")
     with held(journal) as read:
         prepared = prepare(read, limits)
         return _in_one_task(prepared.rows, header) if prepared.in_one_task else _report(prepared, limits, header)
@@ -114,8 +116,9 @@ def _share(part: int, whole: int) -> float:
     return round(part / whole, 6) if whole else 0.0
 
 
-def report_file(spark: SparkSession, path: Path, limits: RangeLimits = RangeLimits()) -> Report:
+def report_file(spark: SparkSession, path: str | Path, limits: RangeLimits = RangeLimits()) -> Report:
     """`report` of a file; what Spark finds wrong with it is a FormatError of one line."""
+    path = Path(path)
     try:
         return report(scan(spark, path), limits, check_file(path))
     except FormatError:

@@ -3,7 +3,7 @@
 Rows that `reading.load` read are checked already. A frame from elsewhere is checked here, and has no order of rows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -24,6 +24,8 @@ from unisono.spark.streams import JUDGES
 TEXTS = ("string", "varchar", "char")
 INTEGERS = ("bigint", "int", "smallint", "tinyint")
 FLOATS = ("double", "float")
+OURS = ("_at", "_problem")
+"""Where a row stands among all, and why it has to be refused: what `reading` tells beside the columns of a journal."""
 NEEDED = ("subscriber", "event", "position")
 ONE_TASK_ROWS_MAX = 20_000_000
 """Rows of a full journal: one task holds them, in about 300 bytes each."""
@@ -32,11 +34,18 @@ FULL_KINDS = ("publish", "outcome", "timestamp", "gap", "stalled", "subscribe", 
 """Kinds that change what the judges say of deliveries; those that a judge needs are such kinds, too."""
 
 
-def check_types(found: Mapping[str, str]) -> None:
-    """Raises MisuseError naming the columns that are missing or of the wrong type."""
+def check_types(dtypes: Sequence[tuple[str, str]]) -> None:
+    """Raises MisuseError naming the columns that are missing, there twice, or of the wrong type."""
+    found = dict(dtypes)
     missing = [name for name in NEEDED if name not in found]
     if missing and "kind" not in found:
-        raise MisuseError(f"no column {', '.join(missing)}; there are {', '.join(found) or 'none'}")
+        advice = (
+            "; of an archive's rows unisono.spark.archived.deliveries makes a journal" if "payload" in found else ""
+        )
+        raise MisuseError(f"no column {', '.join(missing)}; there are {', '.join(found) or 'none'}{advice}")
+    names = [name.lower() for name, _ in dtypes]
+    for name in (name for name in (*COLUMNS, *OURS) if names.count(name) > 1):
+        raise MisuseError(f"column {name} is there {names.count(name)} times: select one (Spark tells no case apart)")
     for name, kind in found.items():
         plain = kind.partition("(")[0]
         if name == "kind":
@@ -45,6 +54,8 @@ def check_types(found: Mapping[str, str]) -> None:
             fits = plain in (*TEXTS, *INTEGERS)
         elif name in NUMBERS:
             fits = plain in (*INTEGERS, *FLOATS)
+        elif name == "_at":
+            fits = plain in INTEGERS
         elif name == "clock":
             fits = kind.startswith(("struct<", "map<string,", "map<int,", "map<bigint,"))
         elif name == "depends_on":
@@ -52,7 +63,8 @@ def check_types(found: Mapping[str, str]) -> None:
         else:
             fits = True
         if not fits and plain != "void":
-            raise MisuseError(f"column {name} is {kind}, which does not fit (docs/reference/audit.md)")
+            advice = ": unix_micros makes numbers of moments" if plain.startswith(("timestamp", "date")) else ""
+            raise MisuseError(f"column {name} is {kind}, which does not fit (docs/reference/audit.md){advice}")
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Prepared:
 
 def prepare(journal: DataFrame, limits: RangeLimits) -> Prepared:
     """Types, refusals and lookups; raises FormatError or MisuseError for what has to be refused."""
-    check_types(dict(journal.dtypes))
+    check_types(journal.dtypes)
     shaped = journal.select(*(_shaped(journal, name) for name in COLUMNS if name in journal.columns), *_marks(journal))
     for name in NEEDED:
         if name not in shaped.columns:
@@ -137,6 +149,7 @@ def _problem(journal: DataFrame) -> Column:
     """Per row of a frame, the first thing that has to be refused, else null."""
     types = dict(journal.dtypes)
     kind = F.coalesce(F.col("kind"), F.lit("deliver")) if "kind" in types else F.lit("deliver")
+    header = "; headers of files are rows here: read the files by unisono.spark.audits.load" * ("journal" in types)
     shown = F.concat_ws(
         ", ",
         *(F.concat(F.lit(f"{n} "), F.coalesce(F.col(n).cast("string"), F.lit("null"))) for n in NEEDED if n in types),
@@ -152,7 +165,7 @@ def _problem(journal: DataFrame) -> Column:
     for wanting, columns in (("deliver", NEEDED), ("tag", NEEDED[:2])):
         for name in columns:
             absent = F.col(name).isNull() if name in types else F.lit(True)
-            said = F.lit(f"column {name}: missing, but a '{wanting}' record needs it")
+            said = F.lit(f"column {name}: missing, but a '{wanting}' record needs it{header}")
             found.append(F.when((kind == wanting) & absent, said))
     problem = F.coalesce(*found)
     return F.when(problem.isNotNull(), F.concat(F.lit("a row of the frame ("), shown, F.lit("), "), problem))

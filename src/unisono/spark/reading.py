@@ -62,12 +62,12 @@ def check_file(path: Path) -> Header:
     return header
 
 
-def load(spark: SparkSession, path: Path) -> DataFrame:
+def load(spark: SparkSession, path: str | Path) -> DataFrame:
     """All rows of a file or folder, checked: the columns of journals and `_at`. Raises FormatError for a bad row.
 
     The files are read for the check, and again when the frame is used.
     """
-    rows = scan(spark, path)
+    rows = scan(spark, Path(path))
     problem = first_problem(rows.agg(problem_column().alias("_problem")).collect()[0]["_problem"])
     if problem is not None:
         raise problem

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from unisono.archive.manifest import GROUPS
 from unisono.archive.schema import ArchivedEvent
 from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError
 from unisono.model.deployment import Deployment
@@ -108,7 +109,7 @@ class Archivist:
         self._store = store_of(deployment, directory, token)
         self._refused = refused
         self._clock = Clock()
-        self._groups = Groups(directory / "groups")
+        self._groups = Groups(directory / GROUPS)
         self._disk = ThreadPoolExecutor(1, "archive")
         self._reading = ThreadPoolExecutor(1, "archive reader")
         self._tasks: list[asyncio.Task[None]] = []
