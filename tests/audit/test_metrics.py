@@ -7,6 +7,7 @@ import pytest
 
 from unisono.audit import Trace, measure
 from unisono.audit.inversions import BLOCK_EVENTS, count_inversions
+from unisono.audit.metrics import YEAR_US
 from unisono.model.journal import Header, Journal, Record
 
 
@@ -41,6 +42,19 @@ def test_tags_gaps_and_latencies_are_counted() -> None:
     assert found["gaps"] == 1
     assert found["notified_within_1s"] == pytest.approx(2 / 3, abs=1e-6)
     assert (found["latency_p50_us"], found["latency_p99_us"]) == (1_000_000, 1_000_001)
+
+
+def test_moments_of_mixed_units_are_told() -> None:
+    now = 1_700_000_000_000_000
+    moments = [(now, now + 5), (now, now // 1000), (now * 1000, now), (0, YEAR_US), (YEAR_US, -1)]
+    found = metrics(
+        *(
+            Record(subscriber="s", event=str(i), position=i, published_us=published, delivered_us=delivered)
+            for i, (published, delivered) in enumerate(moments)
+        )
+    )
+    assert found["latencies_beyond_a_year"] == 3
+    assert "latencies_beyond_a_year" not in metrics(Record(subscriber="s", event="a", position=1, published_us=now))
 
 
 def test_latency_is_known_from_publish_records_too() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 from unisono.audit.trace import Trace
 
 SECOND_US = 1_000_000
+YEAR_US = 366 * 86_400 * SECOND_US
+"""A latency beyond it is none: a moment of another unit, or a clock that nobody has set."""
 
 
 def measure(trace: Trace) -> dict[str, float]:
@@ -26,6 +28,8 @@ def measure(trace: Trace) -> dict[str, float]:
         metrics["notified_within_1s"] = share(sum(latency <= SECOND_US for latency in latencies), len(latencies))
         metrics["latency_p50_us"] = percentile(latencies, 50)
         metrics["latency_p99_us"] = percentile(latencies, 99)
+        if far := sum(abs(latency) > YEAR_US for latency in latencies):
+            metrics["latencies_beyond_a_year"] = far
     return metrics
 
 

@@ -139,4 +139,6 @@ def _print(report: Report, promised: list[str]) -> None:
     for verdict in report.verdicts:
         if verdict.judged and verdict.witness:
             console.print(Text(f"{verdict.judge}: {verdict.witness}"))
+    if far := report.metrics.get("latencies_beyond_a_year"):
+        console.print(f"{far} notifications lie more than a year from their publication: are all moments microseconds?")
     console.print(", ".join(f"{name} {value:.10g}" for name, value in report.metrics.items()))

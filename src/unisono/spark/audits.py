@@ -20,6 +20,7 @@ from unisono.audit import Report, Verdict
 from unisono.audit.columnar.judges import examine as examine_columns
 from unisono.audit.columnar.log import ColumnarLog
 from unisono.audit.columns import COLUMNS
+from unisono.audit.metrics import YEAR_US
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import Header
 from unisono.spark.keeping import held
@@ -99,6 +100,8 @@ def _figures(prepared: Prepared, sizes: Sizes, disorder: Disorder) -> dict[str, 
         figures["notified_within_1s"] = _share(counted["within_1s"], counted["timed"])
         figures["latency_p50_us"] = int(counted["latency_p50_us"])
         figures["latency_p99_us"] = int(counted["latency_p99_us"])
+        if counted["beyond"]:
+            figures["latencies_beyond_a_year"] = counted["beyond"]
     return figures
 
 
@@ -108,6 +111,7 @@ def _wide(rows: DataFrame, count: int) -> dict[str, int]:
     nearest = {percent: max(0, -(-percent * count // 100) - 1) for percent in (50, 99)}
     return {
         "within_1s": found.where("latency <= 1000000").count(),
+        "beyond": found.where(~F.col("latency").between(-YEAR_US, YEAR_US)).count(),
         **{f"latency_p{p}_us": int(found.offset(at).limit(1).collect()[0].latency) for p, at in nearest.items()},
     }
 

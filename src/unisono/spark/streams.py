@@ -10,6 +10,8 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from unisono.audit.metrics import YEAR_US
+
 FOUND_COLUMNS = ("judge", "violations", "witness")
 PLACE = ("position", "_at", "event")
 """The order of a stream: equal positions stand in the order of files and rows (`_at`; the same in all rows of a frame
@@ -270,6 +272,7 @@ def metrics(journal: DataFrame) -> DataFrame:
         wanted += [
             F.count_if(F.col("delivered_us").isNotNull() & F.col("published_us").isNotNull()).alias("timed"),
             F.coalesce(F.sum((latency <= 1_000_000).cast("bigint")), F.lit(0)).alias("within_1s"),
+            F.count_if(~latency.between(-YEAR_US, YEAR_US)).alias("beyond"),
             F.percentile_approx(latency, 0.5, 100_000).alias("latency_p50_us"),
             F.percentile_approx(latency, 0.99, 100_000).alias("latency_p99_us"),
         ]

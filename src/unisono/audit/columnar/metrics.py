@@ -5,7 +5,7 @@ import numpy as np
 from unisono.audit.columnar.log import NONE, ColumnarLog, Flags, Ints
 from unisono.audit.columnar.order import Knots
 from unisono.audit.columnar.streams import Streams
-from unisono.audit.metrics import SECOND_US, percentile, share
+from unisono.audit.metrics import SECOND_US, YEAR_US, percentile, share
 
 
 def measure(log: ColumnarLog, streams: Streams, knots: Knots | None) -> dict[str, float]:
@@ -26,6 +26,8 @@ def measure(log: ColumnarLog, streams: Streams, knots: Knots | None) -> dict[str
         metrics["notified_within_1s"] = share(int((latencies <= SECOND_US).sum()), len(latencies))
         metrics["latency_p50_us"] = percentile(latencies, 50)
         metrics["latency_p99_us"] = percentile(latencies, 99)
+        if far := int(((latencies > YEAR_US) | (latencies < -YEAR_US)).sum()):
+            metrics["latencies_beyond_a_year"] = far
     return metrics
 
 
