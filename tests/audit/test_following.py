@@ -279,11 +279,13 @@ def test_the_command_tells_batches_and_exits_like_the_audit(run: Run, tmp_path: 
         (["--follow", "--on", "spark"], "--follow runs here, not --on spark"),
         (["--state", "x"], "--state and --until-idle go with --follow"),
         (["--follow", "--until-idle", "1us"], "row 1 (a at s) has no moment: a live audit needs delivered_us or at_us"),
+        (["--follow", "--until-idle", "1us"], "row 1 (deliver, a) is of moment 1700000000000000000, after 2100"),
     ],
 )
 def test_what_cannot_be_followed_is_one_line(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:  # noqa: F811
     path = tmp_path / "run.jsonl"
-    path.write_text('{"subscriber": "s", "event": "a", "position": 1}\n')
+    moment = "" if "a at s" in says else ', "delivered_us": 1700000000000000000'
+    path.write_text(f'{{"subscriber": "s", "event": "a", "position": 1{moment}}}\n')
     ended = run("audit", path, *arguments)
     assert ended.returncode == 2
     assert says in ended.stderr

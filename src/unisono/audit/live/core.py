@@ -35,6 +35,8 @@ FACTS = ("publish", "timestamp", "outcome", "arrive")
 LOOSE = ("gap", "stalled", "restart")
 """Kinds of rows that are of use without an event."""
 
+MOMENT_END_US = 4_102_444_800_000_000
+"""The year 2100: no clock is there, but nanoseconds are."""
 END = 2**63 - 1
 """The watermark when no row is to come any more."""
 
@@ -82,6 +84,11 @@ class LiveAudit:
                 raise MisuseError(
                     f"row {row.ordinal} ({record.event} at {record.subscriber}) has no moment: a live audit needs "
                     "delivered_us or at_us in every notification; without them audit the whole file"
+                )
+            if moment >= MOMENT_END_US:
+                raise MisuseError(
+                    f"row {row.ordinal} ({record.kind}, {record.event}) is of moment {moment}, after 2100: all "
+                    "that follows would be late. Moments are microseconds; correct the row, or leave it out"
                 )
             if moment:
                 highest = self.state.regions.get(region)
