@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.archive.test_archive import rows
 from tests.spark.queries import finish
 from tests.spark.test_source import fill
-from unisono.errors import DataLossError, MisuseError
+from unisono.errors import DataLossError, FormatError, MisuseError
 from unisono.spark.lakehouse.jobs import compact, retain
 from unisono.spark.lakehouse.options import DeltaOptions
 from unisono.spark.lakehouse.sink import DeltaSinkOptions, DeltaStreamWriter
@@ -182,6 +182,21 @@ def test_files_without_wanted_rows_are_not_opened(tmp_path: Path) -> None:
     assert moment_us("2026-01-01T00:00:00+01:00", "x") == 1767222000_000_000
     with pytest.raises(MisuseError, match="startingTimestamp is a moment"):
         moment_us("yesterday", "startingTimestamp")
+
+
+def test_a_file_that_fell_ill_is_named(tmp_path: Path) -> None:
+    append(tmp_path / "table", 0, events(1, 10))
+    (file,) = (tmp_path / "table").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(FormatError, match=f"{file.name} of .*table: damaged .*: put back a copy"):
+        read_all(tmp_path / "table")
+
+
+def test_a_version_that_is_not_there_yet_is_none_to_start_at(tmp_path: Path) -> None:
+    append(tmp_path / "table", 0, events(1, 10))
+    assert read_on(tmp_path / "table", startingVersion="2")[0] == []
+    with pytest.raises(MisuseError, match=r"startingVersion is 3, and .* is at version 1"):
+        read_on(tmp_path / "table", startingVersion="3")
 
 
 def test_tables_for_other_readers_are_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ what version n added and all after it); `versionAsOf` (of a batch read); `maxVer
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +32,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from unisono.errors import DataLossError, MisuseError
+from unisono.audit.columns import BROKEN
+from unisono.errors import DataLossError, FormatError, MisuseError
 from unisono.spark.lakehouse.options import DeltaOptions, WantedRows
 from unisono.spark.lakehouse.sink import DeltaBatchWriter, DeltaSinkOptions, DeltaStreamWriter
 from unisono.spark.lakehouse.table import DeltaFile, LakeTable
@@ -75,12 +77,21 @@ def rows_of(options: DeltaOptions, part: DeltaPart, target: pa.Schema) -> Iterat
         except DataLossError as error:
             report_loss(options, f"{error} ({'unknown' if file.rows is None else file.rows} rows)")
             continue
+        for batch in _batches(content, read, f"{file.path} of {table.location}"):
+            rows = options.wanted.rows(_whole(batch, read, file, table.schema))
+            if rows.num_rows:
+                yield _shaped(rows, target)
+
+
+def _batches(content: Any, names: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
+    """Of a file those columns that it has."""
+    try:
         with content, pq.ParquetFile(content) as opened:
-            names = [name for name in read if name in opened.schema_arrow.names]
-            for batch in opened.iter_batches(BATCH_ROWS, columns=names):
-                rows = options.wanted.rows(_whole(batch, read, file, table.schema))
-                if rows.num_rows:
-                    yield _shaped(rows, target)
+            held = [name for name in names if name in opened.schema_arrow.names]
+            yield from opened.iter_batches(BATCH_ROWS, columns=held)
+    except BROKEN as problem:
+        said = str(problem).strip().partition("\n")[0] or type(problem).__name__
+        raise FormatError(where, f"damaged ({said}): put back a copy of it") from None
 
 
 def _whole(batch: pa.RecordBatch, names: Sequence[str], file: DeltaFile, schema: pa.Schema) -> pa.RecordBatch:
@@ -122,6 +133,8 @@ class DeltaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 version = table.version
             case text:
                 version = int(text) - 1
+                if version > table.version:
+                    raise MisuseError(f"startingVersion is {text}, and {table.location} is at version {table.version}")
         return _offset(table, version)
 
     def getDefaultReadLimit(self) -> ReadLimit:
