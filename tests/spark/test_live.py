@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from tests.archive.test_archive import rows as archived_rows
 from tests.audit.test_following import timed_log
@@ -124,6 +125,14 @@ def test_a_folder_belongs_to_one_checkpoint(tmp_path: Path) -> None:
         live.take(batch, table)
     with pytest.raises(DataLossError, match="holds a live audit up to batch 3, and the next is 0"):
         LiveBatches(str(tmp_path / "live"), PATIENT).take(0, tables[0])
+    with pytest.raises(
+        DataLossError, match=r"batch 3 in .* was judged with \d+ rows, and comes with \d+, not the same"
+    ):
+        LiveBatches(str(tmp_path / "live"), PATIENT).take(3, tables[4])
+    turned = tables[3].take(list(range(tables[3].num_rows))[::-1])
+    assert LiveBatches(str(tmp_path / "live"), PATIENT).take(3, turned) is None, "the same, in another order"
+    with pytest.raises(MisuseError, match="holds no live audit"):
+        LiveBatches(str(tmp_path / "new"), PATIENT).finish()
     with pytest.raises(DataLossError, match="is empty, and the next is 3"):
         LiveBatches(str(tmp_path / "new"), PATIENT).take(3, tables[3])
     assert len(list((tmp_path / "live" / "state").iterdir())) == 2, "what is older is not needed"
@@ -192,6 +201,16 @@ def test_a_query_judges_archives_and_journals_of_several_regions(spark: SparkSes
     assert {row.p50_us for row in latencies} == {20}
     with pytest.raises(MisuseError, match="follows a stream"):
         audit_stream(spark.read.parquet(str(tmp_path / "journals")), str(folder))
+    for rows, problem in (
+        (archive, "of an archive's rows .*archived.deliveries"),
+        (from_archive(archive, "o'hare").drop("delivered_us", "at_us"), "needs moments"),
+        (told.withColumn("region", F.lit(3)), "column region is int"),
+        (told.withColumn("delivered_us", F.current_timestamp()), "delivered_us is timestamp"),
+    ):
+        with pytest.raises(MisuseError, match=problem):
+            audit_stream(rows, str(tmp_path / "other"))
+    with pytest.raises(MisuseError, match=r"regions is a list of names, like \['eu'\]"):
+        audit_stream(both, str(tmp_path / "other"), regions="eu")
 
 
 QUERY = """

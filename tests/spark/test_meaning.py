@@ -142,6 +142,9 @@ def test_a_frame_with_rows_to_refuse_is_refused(spark: SparkSession) -> None:
         (("deliver", "s", None, 1.0), "column event: missing, but a 'deliver' record needs it"),
         (("delivered", "s", "a", 1.0), "column kind: 'delivered' is no kind of record"),
         ((None, "s", "a", 1.5), "column position: 1.5 is no whole number"),
+        (("gap", None, None, None), "column subscriber: missing, but a 'gap' record needs it"),
+        ((None, "s", "a", float("nan")), "column position: NaN is no whole number"),
+        ((None, "s", "a", 1e300), "column position: 1.0E300 is no whole number"),
     ):
         with pytest.raises(FormatError) as caught:
             audit(spark.createDataFrame([("deliver", "s", "a", 2.0), row], names))
@@ -161,7 +164,10 @@ def test_frames_that_are_no_journals_are_refused_with_what_to_do(spark: SparkSes
             "delivered_us is timestamp, .* unix_micros makes numb",
         ),
         (good.withColumn("_at", F.lit("first")), "column _at is string"),
-        (spark.readStream.format("rate").load(), "a stream has no end .* live.audit_stream"),
+        (good.withColumn("clock", F.create_map(F.lit("p"), F.lit(1.5))), "column clock: 1.5 of p is no whole number"),
+        (good.withColumn("clock", F.struct(F.lit(0.5).alias("p:1"))), "column clock: 0.5 of p:1 is no whole number"),
+        (good.withColumn("clock", F.create_map(F.lit("p"), F.lit("1"))), "column clock is map<string,string>"),
+        (spark.readStream.format("rate").load(), "a stream has no end .*live.audit_stream"),
         (spark.createDataFrame([], "seq BIGINT, payload BINARY"), "of an archive's rows .*archived.deliveries makes a"),
         (spark.read.json(str(tmp_path / "log")), "headers of files are rows here: read the files by .*audits.load"),
     ):

@@ -181,6 +181,8 @@ def test_rows_removed_before_they_were_read_are_told(either: Shelf) -> None:
         ({"path": "x", "startingSeq": "yesterday"}, "startingSeq"),
         ({"path": "x", "startingTimestamp": "yesterday"}, "startingTimestamp is a moment"),
         ({"path": "x", "startingSeq": "5", "startingTimestamp": "0"}, "startingSeq or startingTimestamp"),
+        ({"path": "x", "startingSeq": "0"}, "the first row of an archive is 1"),
+        ({"path": "x", "startingSeq": "5", "endingSeq": "4"}, "endingSeq is 4, before startingSeq"),
         ({"path": "x", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
         ({"path": "x", "failOnDataLoss": "maybe"}, "failOnDataLoss"),
         ({"path": "x", "gaps": "hide"}, "gaps is omit, rows or fail"),

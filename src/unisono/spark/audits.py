@@ -45,6 +45,10 @@ def audit(journal: DataFrame) -> DataFrame:
 
 def report(journal: DataFrame, limits: RangeLimits = RangeLimits(), header: Header = Header()) -> Report:
     """The whole audit as data: the verdicts and metrics of `unisono.audit.examine`. A frame has no header itself."""
+    if not isinstance(journal, DataFrame):
+        raise MisuseError(
+            f"a data frame of Spark is judged here, no {type(journal).__name__}; report_file takes a path"
+        )
     if journal.isStreaming:
         raise MisuseError("a stream has no end to judge it at: unisono.spark.live.audit_stream judges while it goes on")
     with held(journal) as read:

@@ -6,9 +6,11 @@ the driver and holds the open part of the log, in bounds; Spark brings the rows,
 
 In `folder`, a directory or a URL that Arrow reads: `verdicts`, `latencies` and `batches`, a Parquet file for every
 batch, and `state`, the machine as it stood after the last two. A batch is done when its state is there; whatever a
-killed attempt left before that is written over with the same rows. So no batch has two verdicts, and none has none.
+killed attempt left before that is written over with the same rows. So no batch has two verdicts, and none has none. A
+batch that comes again has to have the rows that were judged: else it is one of another checkpoint.
 """
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +30,7 @@ from unisono.errors import DataLossError, MisuseError
 from unisono.model.journal import Record
 from unisono.spark.archived import deliveries, gap_records
 from unisono.spark.files import file_system
+from unisono.spark.meaning import check_types
 
 VERDICTS = pa.schema(
     [
@@ -43,8 +46,10 @@ LATENCIES = pa.schema(
     ]
 )
 COUNTS = ("deliveries", "events", "watermark_us", "open_rows", "remembered", "late", "forced", "forgotten")
+CAME = ("rows", "digest")
+"""What a batch had: how many rows, and a number that they have in any order."""
 BATCHES = pa.schema(
-    [("batch", pa.int64()), *((name, pa.int64()) for name in COUNTS), ("silent", pa.list_(pa.string()))]
+    [("batch", pa.int64()), *((name, pa.int64()) for name in (*COUNTS, *CAME)), ("silent", pa.list_(pa.string()))]
 )
 STATE = "state"
 
@@ -60,6 +65,12 @@ def audit_stream(
         raise MisuseError(
             "a live audit follows a stream (spark.readStream); what is complete is judged by audits.report"
         )
+    check_types(rows)
+    types = dict(rows.dtypes)
+    if types.get("region", "string") != "string":
+        raise MisuseError(f"column region is {types['region']}: regions have names")
+    if "delivered_us" not in types and "at_us" not in types:
+        raise MisuseError("a live audit needs moments: no column delivered_us or at_us")
     return rows.writeStream.foreachBatch(LiveBatches(folder, limits, regions))
 
 
@@ -74,35 +85,51 @@ class LiveBatches:
     """What a query calls for every batch."""
 
     def __init__(self, folder: str, limits: LiveLimits = LiveLimits(), regions: Sequence[str] = ()) -> None:
+        if isinstance(regions, str):
+            raise MisuseError(f"regions is a list of names, like [{regions!r}]")
         self._folder, self._limits, self._regions = folder, limits, tuple(regions)
         self._live: LiveAudit | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        if self._is_done(batch):
-            return
         names = [name for name in (*COLUMNS, "region") if name in rows.columns]
         self.take(batch, rows.select(*names).toArrow())
 
     def take(self, batch: int, table: pa.Table) -> BatchReport | None:
         """Judges what the batch closes; None if that was done before."""
+        rows = _rows(table)
+        came = {"rows": len(rows), "digest": _digest(rows)}
         if self._is_done(batch):
+            self._check_replay(batch, came)
             return None
         live, self._live = self._at(batch), None  # unless the batch is kept
         for region in self._regions:
             live.expect(region)
-        for record, region in _rows(table):
+        for record, region in rows:
             live.take([record], region)
         report = live.close()
-        self._keep(batch, live, report)
+        self._keep(batch, live, report, came)
         return report
 
     def finish(self) -> BatchReport:
         """The last batch, after the query has ended: what is still open is judged as it is."""
         batch = self._last() + 1
+        if not batch:
+            raise MisuseError(f"{self._folder} holds no live audit that could be finished")
         live = self._at(batch)
         report = live.finish()
-        self._keep(batch, live, report)
+        self._keep(batch, live, report, {"rows": 0, "digest": 0})
         return report
+
+    def _check_replay(self, batch: int, came: dict[str, int]) -> None:
+        files, root = file_system(self._folder)
+        with files.open_input_file(f"{root}/batches/{_name(batch)}.parquet") as file:
+            (judged,) = pq.read_table(file, columns=list(CAME)).to_pylist()
+        if judged != came:
+            raise DataLossError(
+                f"batch {batch} in {self._folder} was judged with {judged['rows']} rows, and comes with {came['rows']}"
+                ", not the same: it is of another checkpoint, or rows of it are gone since. Begin anew, with a new "
+                "folder and a new checkpoint"
+            )
 
     def _at(self, batch: int) -> LiveAudit:
         """The machine as it was before this batch."""
@@ -127,11 +154,11 @@ class LiveBatches:
             )
         return live
 
-    def _keep(self, batch: int, live: LiveAudit, report: BatchReport) -> None:
+    def _keep(self, batch: int, live: LiveAudit, report: BatchReport, came: dict[str, int]) -> None:
         files, root = file_system(self._folder)
         found = [{"batch": batch, **{n: getattr(v, n) for n in VERDICTS.names[1:]}} for v in report.verdicts]
         lines = [{"batch": batch, **msgspec.structs.asdict(line)} for line in report.latencies]
-        counted = {"batch": batch, **{name: getattr(report, name) for name in (*COUNTS, "silent")}}
+        counted = {"batch": batch, **{name: getattr(report, name) for name in (*COUNTS, "silent")}, **came}
         for name, schema, rows in (
             ("verdicts", VERDICTS, found),
             ("latencies", LATENCIES, lines),
@@ -180,6 +207,11 @@ def _rows(table: pa.Table) -> list[tuple[Record, str]]:
         rows = records_of(normal(batch, _NOTHING_GIVEN, "the stream", len(found)))
         found += zip(rows, (region or "" for region in regions), strict=True)
     return found
+
+
+def _digest(rows: list[tuple[Record, str]]) -> int:
+    """The same for the same rows in any order."""
+    return sum(zlib.crc32(msgspec.msgpack.encode(record), zlib.crc32(region.encode())) for record, region in rows)
 
 
 _NOTHING_GIVEN: Mapping[str, Any] = {}

@@ -3,17 +3,18 @@
 Rows that `reading.load` read are checked already. A frame from elsewhere is checked here, and has no order of rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, MapType, StructType
 
 from unisono.audit import JUDGES as PYTHON_JUDGES
 from unisono.audit.columns import COLUMNS
-from unisono.audit.files import NAMES, NUMBERS, WHOLE_MAX
+from unisono.audit.files import NAMES, NEEDED, NUMBERS, WHOLE_MAX
 from unisono.audit.judges.table import Judge
 from unisono.errors import MisuseError
 from unisono.model.journal import KINDS
@@ -26,7 +27,8 @@ INTEGERS = ("bigint", "int", "smallint", "tinyint")
 FLOATS = ("double", "float")
 OURS = ("_at", "_problem")
 """Where a row stands among all, and why it has to be refused: what `reading` tells beside the columns of a journal."""
-NEEDED = ("subscriber", "event", "position")
+NO_WHOLE = " is no whole number of 64 bits"
+LEAST = NEEDED["deliver"]
 ONE_TASK_ROWS_MAX = 20_000_000
 """Rows of a full journal: one task holds them, in about 300 bytes each."""
 ORDER_JUDGES = ("pairwise-order", "local-order", "acyclic")
@@ -34,16 +36,16 @@ FULL_KINDS = ("publish", "outcome", "timestamp", "gap", "stalled", "subscribe", 
 """Kinds that change what the judges say of deliveries; those that a judge needs are such kinds, too."""
 
 
-def check_types(dtypes: Sequence[tuple[str, str]]) -> None:
+def check_types(journal: DataFrame) -> None:
     """Raises MisuseError naming the columns that are missing, there twice, or of the wrong type."""
-    found = dict(dtypes)
-    missing = [name for name in NEEDED if name not in found]
+    found = dict(journal.dtypes)
+    missing = [name for name in LEAST if name not in found]
     if missing and "kind" not in found:
         advice = (
             "; of an archive's rows unisono.spark.archived.deliveries makes a journal" if "payload" in found else ""
         )
         raise MisuseError(f"no column {', '.join(missing)}; there are {', '.join(found) or 'none'}{advice}")
-    names = [name.lower() for name, _ in dtypes]
+    names = [name.lower() for name in journal.columns]
     for name in (name for name in (*COLUMNS, *OURS) if names.count(name) > 1):
         raise MisuseError(f"column {name} is there {names.count(name)} times: select one (Spark tells no case apart)")
     for name, kind in found.items():
@@ -57,7 +59,7 @@ def check_types(dtypes: Sequence[tuple[str, str]]) -> None:
         elif name == "_at":
             fits = plain in INTEGERS
         elif name == "clock":
-            fits = kind.startswith(("struct<", "map<string,", "map<int,", "map<bigint,"))
+            fits = _are_numbers(journal.schema[name].dataType)
         elif name == "depends_on":
             fits = kind in ("array<string>", "array<bigint>", "array<int>")
         else:
@@ -65,6 +67,18 @@ def check_types(dtypes: Sequence[tuple[str, str]]) -> None:
         if not fits and plain != "void":
             advice = ": unix_micros makes numbers of moments" if plain.startswith(("timestamp", "date")) else ""
             raise MisuseError(f"column {name} is {kind}, which does not fit (docs/reference/audit.md){advice}")
+
+
+def _are_numbers(clock: DataType) -> bool:
+    """Whether a column of clocks tells numbers of publishers."""
+    match clock:
+        case StructType():
+            told = [field.dataType for field in clock.fields]
+        case MapType() if clock.keyType.simpleString() in (*TEXTS, *INTEGERS):
+            told = [clock.valueType]
+        case _:
+            return False
+    return all(kind.simpleString() in (*INTEGERS, *FLOATS, "void") for kind in told)
 
 
 @dataclass(frozen=True)
@@ -84,9 +98,9 @@ class Prepared:
 
 def prepare(journal: DataFrame, limits: RangeLimits) -> Prepared:
     """Types, refusals and lookups; raises FormatError or MisuseError for what has to be refused."""
-    check_types(journal.dtypes)
+    check_types(journal)
     shaped = journal.select(*(_shaped(journal, name) for name in COLUMNS if name in journal.columns), *_marks(journal))
-    for name in NEEDED:
+    for name in LEAST:
         if name not in shaped.columns:
             shaped = shaped.withColumn(name, F.lit(None).cast("bigint" if name == "position" else "string"))
     stats = _look(shaped)
@@ -107,7 +121,7 @@ def prepare(journal: DataFrame, limits: RangeLimits) -> Prepared:
         return Prepared(shaped, (), in_one_task=True)
     if stats["_rows"] <= limits.bucket_rows:
         return Prepared(shaped, (), in_one_task=True)
-    held = [name for name in COLUMNS if name in shaped.columns and (name in NEEDED or stats[name])]
+    held = [name for name in COLUMNS if name in shaped.columns and (name in LEAST or stats[name])]
     rows = shaped.where("kind IN ('deliver', 'tag')") if "kind" in held else shaped
     rows = rows.select(*held, "_at")
     if stats["_timed"]:
@@ -139,7 +153,7 @@ def _has_columns(judge: Judge, stats: Mapping[str, Any]) -> bool:
 
 def _marks(journal: DataFrame) -> list[Column]:
     """The place of every row, and what is wrong with it. A frame without `_at` has no order of rows."""
-    if "_problem" in journal.columns:
+    if {*OURS} <= {*journal.columns}:
         return [F.col("_at"), F.col("_problem")]
     at = F.col("_at") if "_at" in journal.columns else F.lit(0)
     return [at.cast("bigint").alias("_at"), _problem(journal).alias("_problem")]
@@ -152,23 +166,46 @@ def _problem(journal: DataFrame) -> Column:
     header = "; headers of files are rows here: read the files by unisono.spark.audits.load" * ("journal" in types)
     shown = F.concat_ws(
         ", ",
-        *(F.concat(F.lit(f"{n} "), F.coalesce(F.col(n).cast("string"), F.lit("null"))) for n in NEEDED if n in types),
+        *(F.concat(F.lit(f"{n} "), F.coalesce(F.col(n).cast("string"), F.lit("null"))) for n in LEAST if n in types),
     )
     found: list[Column] = [
         F.when(~kind.isin(*KINDS), F.concat(F.lit("column kind: '"), kind, F.lit("' is no kind of record")))
     ]
     for name in (name for name in types if name in NUMBERS and types[name] in FLOATS):
-        value = F.col(name)
-        whole = (F.floor(value).cast("double") == value.cast("double")) & (F.abs(value) <= float(WHOLE_MAX))
-        said = F.concat(F.lit(f"column {name}: "), value.cast("string"), F.lit(" is no whole number of 64 bits"))
-        found.append(F.when(value.isNotNull() & ~F.coalesce(whole, F.lit(False)), said))
-    for wanting, columns in (("deliver", NEEDED), ("tag", NEEDED[:2])):
+        said = F.concat(F.lit(f"column {name}: "), F.col(name).cast("string"), F.lit(NO_WHOLE))
+        found.append(F.when(~_is_whole(F.col(name)), said))
+    if any(kind in types.get("clock", "") for kind in FLOATS):
+        numbers = F.filter(_entries_of(journal, "double"), lambda entry: ~_is_whole(entry["value"]))
+        first = F.get(numbers, F.lit(0))
+        said = F.concat(F.lit("column clock: "), first["value"].cast("string"), F.lit(" of "), first["key"])
+        found.append(F.when(first.isNotNull(), F.concat(said, F.lit(NO_WHOLE))))
+    for wanting, columns in NEEDED.items():
         for name in columns:
             absent = F.col(name).isNull() if name in types else F.lit(True)
             said = F.lit(f"column {name}: missing, but a '{wanting}' record needs it{header}")
             found.append(F.when((kind == wanting) & absent, said))
     problem = F.coalesce(*found)
     return F.when(problem.isNotNull(), F.concat(F.lit("a row of the frame ("), shown, F.lit("), "), problem))
+
+
+def _is_whole(value: Column) -> Column:
+    """Whether a float is a whole number that floats can tell from its neighbours; null is none to ask about."""
+    whole = (F.rint(value) == value) & (F.abs(value) <= float(WHOLE_MAX))  # of NaN the second part is not true
+    return value.isNull() | whole
+
+
+def _entries_of(journal: DataFrame, kind: str) -> Column:
+    """The entries of each clock as an array of `key, value`; what is no number of this kind is null there."""
+    column = F.col("clock")
+    if dict(journal.dtypes)["clock"].startswith("struct<"):  # what pandas makes of a column of dicts
+        fields = journal.select("clock.*").columns
+        each = [F.struct(F.lit(f).alias("key"), column[f].try_cast(kind).alias("value")) for f in fields]
+        return F.when(column.isNotNull(), F.array(*each))
+    shaped = F.transform(
+        F.map_entries(column),
+        lambda e: F.struct(e["key"].cast("string").alias("key"), e["value"].try_cast(kind).alias("value")),
+    )
+    return F.when(column.isNotNull(), shaped)
 
 
 def _look(shaped: DataFrame) -> dict[str, Any]:
@@ -282,21 +319,19 @@ def _split(rows: DataFrame, groups: Mapping[str, tuple[str, ...]]) -> list[str]:
 
 
 def _shaped(journal: DataFrame, name: str) -> Column:
-    kind = dict(journal.dtypes)[name]
+    """In the type of journals. What does not fit is null, and refused by `_problem`."""
     column = F.col(name)
     if name == "kind":
         column = F.coalesce(column.cast("string"), F.lit("deliver"))
     elif name == "at_us":
-        column = F.coalesce(column.cast("bigint"), F.lit(0))
-    elif name == "clock" and kind.startswith("struct<"):  # what pandas makes of a column of dicts
-        fields = journal.select(f"{name}.*").columns
-        pairs = [part for field in fields for part in (F.lit(field), F.col(name)[field].cast("bigint"))]
-        whole = F.map_filter(F.create_map(*pairs), lambda _, number: number.isNotNull())
-        column = F.when(column.isNotNull(), whole)
+        column = F.coalesce(column.try_cast("bigint"), F.lit(0))
+    elif name == "clock" and dict(journal.dtypes)[name] == "map<string,bigint>":
+        column = F.map_filter(column, lambda _, number: number.isNotNull())
     elif name == "clock":
-        column = F.map_filter(column.cast("map<string,bigint>"), lambda _, number: number.isNotNull())
+        known = F.filter(_entries_of(journal, "bigint"), lambda entry: entry["value"].isNotNull())
+        column = F.map_from_entries(known)
     elif name == "depends_on":
         column = F.filter(column.cast("array<string>"), lambda cause: cause.isNotNull())
     else:
-        column = column.cast("bigint" if name in NUMBERS else "string")
+        column = column.try_cast("bigint") if name in NUMBERS else column.cast("string")
     return column.alias(name)

@@ -42,6 +42,10 @@ class SourceOptions:
         self.since_us = None if since is None else moment_us(since, "startingTimestamp")
         if self.start not in ("earliest", "latest") and not self.start.isdigit():
             raise MisuseError(f"startingSeq is earliest, latest or a sequence, not {self.start!r}")
+        if self.start.isdigit() and not int(self.start):
+            raise MisuseError("startingSeq is 0, and the first row of an archive is 1: earliest begins there")
+        if self.start.isdigit() and self.end is not None and self.end < int(self.start):
+            raise MisuseError(f"endingSeq is {self.end}, before startingSeq, which is {self.start}")
 
     @staticmethod
     def _count(raw: Any, name: str) -> int | None:
