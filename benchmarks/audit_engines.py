@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,12 +72,12 @@ print(both.sort("position").select(falls.sum()).collect().item())
 }
 
 
-def run(only: tuple[str, ...] = ("*",)) -> list[dict[str, Any]]:
+def run(only: tuple[str, ...] = ("*",)) -> Iterator[dict[str, Any]]:
     """One row per trace and engine, of those that fit one of the patterns."""
     engines = (*ENGINES, *(name for name in PEERS if find_spec(name) is not None))
     traces = [(shape, size) for shape in GROWING for size in SIZES]
     traces += [(shape, 4) for shape in SHAPES if shape not in GROWING]
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for shape, size in traces:
             asked = {
@@ -97,11 +98,12 @@ def run(only: tuple[str, ...] = ("*",)) -> list[dict[str, Any]]:
                 log = FORMS[form](path) if form else path
                 log.read_bytes()  # from the disk cache, for the first engine as for the others
                 found = [{"case": case(shape, size, form), "engine": e, **measure(log, e)} for e in chosen]
-                rows += compared(found)
+                rows += (done := compared(found))
+                yield from done
                 if form:
                     log.unlink()
             path.unlink()
-    return rows + growth(rows)
+    yield from growth(rows)
 
 
 def case(shape: str, size: float, form: str) -> str:

@@ -126,6 +126,13 @@ def test_a_long_benchmark_is_measured_in_parts(checkout: Path) -> None:
     assert (whole.returncode, whole.stderr.splitlines()[-1]) == (2, "unisono: --only: toy is measured as a whole")
 
 
+def test_what_was_measured_before_a_benchmark_broke_is_kept(checkout: Path) -> None:
+    broken = 'def run():\n    yield {"case": "a", "rate": 1}\n    raise SystemExit("stopped")\n'
+    (checkout / "benchmarks" / "long.py").write_text(f'"""A long one."""\n\n\n{broken}')
+    assert unisono("bench", "long", cwd=checkout).returncode
+    assert [row["rate"] for row in last_rows(checkout / "benchmarks/results/long.jsonl").values()] == [1]
+
+
 def test_the_last_row_of_a_case_is_what_counts(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     rows = [{"case": "a", "n": 1}, {"case": "b", "n": 2}, {"case": "a", "n": 4, "date": "later"}]

@@ -4,9 +4,10 @@ A benchmark is a file in `benchmarks/` with a docstring and `run() -> list[dict]
 was measured (`case` always), numbers say how it went. Rows are appended as JSON lines to
 `benchmarks/results/NAME.jsonl` with commit, date, machine and the CPU seconds of the whole run; `--compare` appends
 nothing and shows the ratio of every number to the last row of the same case. A long benchmark has `run(only)`: it
-measures the cases that fit a pattern of `--only`, so that it can be done in parts. Where a case has several rows of
-this commit, their medians are shown, too: `--medians` shows those and measures nothing. `--against COMMIT` measures two
-commits in turns (`unisono.cli.pairs`).
+measures the cases that fit a pattern of `--only`, so that it can be done in parts, and may give its rows one by one:
+then what was measured before it is stopped is kept. Where a case has several rows of this commit, their medians are
+shown, too: `--medians` shows those and measures nothing. `--against COMMIT` measures two commits in turns
+(`unisono.cli.pairs`).
 """
 
 import inspect
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from importlib.util import module_from_spec, spec_from_file_location
@@ -74,15 +76,19 @@ def bench(
     for chosen in found if name == "all" else [name]:
         kept = home / "results" / f"{chosen}.jsonl"
         before = last_rows(kept)
+        coming: Iterable[Row]
         if medians:
-            rows = [row for row in before.values() if row.get("commit") == commit(home) and _fits(row, only or [])]
+            coming = [row for row in before.values() if row.get("commit") == commit(home) and _fits(row, only or [])]
         elif commit_then is not None:
-            rows = [{**row, **circumstances(home)} for row in against(home, chosen, commit_then, pairs, arguments)]
+            coming = [{**row, **circumstances(home)} for row in against(home, chosen, commit_then, pairs, arguments)]
         else:
             sys.stderr.write(f"measuring {chosen}\n")  # no spinner: it would be measured, too
-            rows = perform(found[chosen], tuple(only or ()))
-        if not (compare or medians):
-            append(kept, rows)
+            coming = perform(found[chosen], tuple(only or ()))
+        rows = []
+        for row in coming:
+            rows.append(row)
+            if not (compare or medians):
+                append(kept, row)
         every = read_rows(kept)
         report[chosen] = [
             {**row, "ratios": ratios(row, before.get(identity(row))), "medians": medians_of(row, every)} for row in rows
@@ -125,16 +131,17 @@ def list_them(found: dict[str, Path], as_json: bool) -> None:
     screen().print(table)
 
 
-def perform(path: Path, only: tuple[str, ...] = ()) -> list[Row]:
+def perform(path: Path, only: tuple[str, ...] = ()) -> Iterator[Row]:
     module = load(path)
     if only and "only" not in inspect.signature(module.run).parameters:
         raise MisuseError(f"--only: {path.stem} is measured as a whole")
     started = time.process_time()
-    rows: list[Row] = module.run(only=only) if only else module.run()
-    if only and not rows:
+    count = 0
+    for row in module.run(only=only) if only else module.run():
+        count += 1
+        yield {**row, **circumstances(path.parent), "cpu_seconds": round(time.process_time() - started, 3)}
+    if only and not count:
         raise MisuseError(f"--only {' '.join(only)}: no case of {path.stem} fits; patterns are as in a shell")
-    spent = {"cpu_seconds": round(time.process_time() - started, 3)}
-    return [{**row, **circumstances(path.parent), **spent} for row in rows]
 
 
 def circumstances(home: Path) -> Row:
@@ -159,9 +166,9 @@ def _git(directory: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def append(path: Path, rows: list[Row]) -> None:
+def append(path: Path, row: Row) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+        file.write(json.dumps(row) + "\n")
 
 
 def identity(row: Row) -> str:
