@@ -16,6 +16,7 @@ from unisono.errors import FormatError
 
 columnar = pytest.importorskip("unisono.audit.columnar")
 dirty = pytest.importorskip("tests.audit.dirty")
+untidy = pytest.importorskip("tests.audit.untidy")
 
 Said = tuple[object, ...]
 
@@ -100,6 +101,14 @@ RARE = {
 def test_columns_say_the_same_of_what_is_rare(tmp_path: Path, what: str) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(RARE[what])
+    assert by_columns(path) == by_python(path)
+
+
+@pytest.mark.parametrize("what", untidy.UNTIDY)
+def test_untidy_logs_are_judged_alike(tmp_path: Path, what: str) -> None:
+    path = untidy.UNTIDY[what](tmp_path)
+    found = {verdict.judge: verdict.violations for verdict in examine(read(path)).verdicts}
+    assert found == {"pairwise-order": 1, "local-order": 1, "acyclic": 1, "exactly-once": 0}
     assert by_columns(path) == by_python(path)
 
 

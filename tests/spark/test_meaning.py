@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.archive.test_archive import rows
-from tests.audit import dirty, refused
+from tests.audit import dirty, refused, untidy
 from tests.audit.test_timely import LATE, PUBLISHED
 from tests.spark.test_source import fill
 from unisono.audit import JUDGES, Report, examine, judge, read, write_jsonl
@@ -44,6 +44,14 @@ def test_spark_says_of_dirty_files_what_python_says(spark: SparkSession, tmp_pat
     expected = examine(read(path))
     assert sum(not verdict.holds for verdict in expected.verdicts) > 7, "there is something to find"
     assert said(report_file(spark, path, PARTS)) == said(expected)
+
+
+def test_spark_says_of_untidy_logs_what_python_says(spark: SparkSession, tmp_path: Path) -> None:
+    """Those whose forms Spark reads in its own way: in pieces, by row groups, by folders."""
+    for what in ("lines of Windows", "packed in pieces", "categories", "journals of three regions"):
+        (tmp_path / what).mkdir()
+        path = untidy.UNTIDY[what](tmp_path / what)
+        assert said(report_file(spark, path)) == said(examine(read(path))), what
 
 
 ROW = '{"subscriber":"s","event":"a","position":1}\n'
