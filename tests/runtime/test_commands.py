@@ -78,7 +78,7 @@ def test_init_writes_a_star_with_measured_round_trips_and_keeps_what_is_there(tm
     assert "exists" in unisono("init", str(file), code=2)
 
 
-@pytest.mark.parametrize("by", ["tree", "clock"])
+@pytest.mark.parametrize("by", ["tree", pytest.param("clock", marks=pytest.mark.campaign)])
 def test_up_runs_regions_that_agree(by: str) -> None:
     options = ("--region", "us-east-1", "--region", "us-west-2", "--seconds", "3", "--rate", "50", "--json")
     summary = json.loads(unisono("up", *options, "--by", by))

@@ -16,7 +16,7 @@ from unisono.runtime.node.node import Node
 
 
 async def knock(where: str, token: str | None = None) -> None:
-    async with unisono.connect(where, token=token, timeout=5):
+    async with unisono.connect(where, token=token, timeout=2):
         pass
 
 

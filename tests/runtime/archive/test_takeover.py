@@ -19,6 +19,11 @@ def check(directory: Path, trial: Trial) -> None:
     assert (run.found.twice, run.found.lost, problems) == (0, 0, []), f"seed {trial.seed}: {told}"
 
 
+def test_a_standby_takes_over_and_no_number_is_issued_twice(tmp_path: Path) -> None:
+    check(tmp_path, Trial(1, faults=1, victims=("kill",), interval_us=15_000, pause_s=(3.0, 3.0), in_turn=True))
+
+
+@pytest.mark.campaign
 def test_a_standby_takes_over_three_times_and_no_number_is_issued_twice(tmp_path: Path) -> None:
     """kill -9; a pause after which the old owner finds itself fenced; kill -9 together with one of three servers."""
     check(tmp_path, Trial(1, faults=3, victims=VICTIMS, interval_us=15_000, pause_s=(3.0, 3.0), in_turn=True))

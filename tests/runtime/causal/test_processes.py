@@ -186,6 +186,7 @@ def check(directory: Path, plan: Plan) -> None:
     assert share > 0.5
 
 
+@pytest.mark.campaign  # eight processes, and a minute
 def test_two_brokers_and_four_members_keep_the_order_through_a_kill(tmp_path: Path) -> None:
     check(tmp_path, Plan(brokers=2, processes=2, sessions=2, kills=1, heard=6))
 

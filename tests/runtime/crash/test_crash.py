@@ -19,10 +19,17 @@ def check(run: Run) -> None:
 @pytest.mark.parametrize(
     ("broker", "faults"),
     [
-        ("nats", ["kill-node", "kill-publisher", "pause-node", "cut-one-way", "move-homes"]),
+        pytest.param(
+            *("nats", ["kill-node", "kill-publisher", "pause-node", "cut-one-way", "move-homes"]),
+            marks=pytest.mark.campaign,
+        ),
         ("jetstream", ["kill-broker", "kill-subscriber", "clock-step"]),
-        ("jetstream", ["full-disk", "failing-sync", "stream-full", "large-payload"]),
-        ("cluster", ["broker-route-cut", "delay", "churn", "broken-connections"]),
+        pytest.param(
+            *("jetstream", ["full-disk", "failing-sync", "stream-full", "large-payload"]), marks=pytest.mark.campaign
+        ),
+        pytest.param(
+            *("cluster", ["broker-route-cut", "delay", "churn", "broken-connections"]), marks=pytest.mark.campaign
+        ),
     ],
 )
 def test_several_faults_at_once_reorder_nothing_and_lose_nothing_silently(

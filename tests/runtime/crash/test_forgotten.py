@@ -113,8 +113,17 @@ def spoil(data: Path, backup: Path, how: str) -> None:
         os.truncate(log, (backup / log.name).stat().st_size)
 
 
-@pytest.mark.parametrize("how", ["rolled back", "truncated", "emptied"])
-@pytest.mark.parametrize("broker", ["embedded", "nats"])
+@pytest.mark.parametrize(
+    ("broker", "how"),
+    [
+        ("embedded", "rolled back"),
+        pytest.param("embedded", "truncated", marks=pytest.mark.campaign),
+        pytest.param("embedded", "emptied", marks=pytest.mark.campaign),
+        pytest.param("nats", "rolled back", marks=pytest.mark.campaign),
+        pytest.param("nats", "truncated", marks=pytest.mark.campaign),
+        pytest.param("nats", "emptied", marks=pytest.mark.campaign),
+    ],
+)
 def test_a_node_that_a_client_remembers_better_stops(tmp_path: Path, broker: str, how: str) -> None:
     async def run() -> None:
         async with asyncio.timeout(120), world(tmp_path, broker, ("n",)) as made, connected(made) as session:
@@ -132,7 +141,7 @@ def test_a_node_that_a_client_remembers_better_stops(tmp_path: Path, broker: str
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("victim", ["hub", "leaf"])
+@pytest.mark.parametrize("victim", [pytest.param("hub", marks=pytest.mark.campaign), "leaf"])
 def test_the_newest_data_put_back_is_welcome(tmp_path: Path, victim: str) -> None:
     """What the node said with older data, before it noticed, is held against nobody."""
 
@@ -154,7 +163,7 @@ def test_the_newest_data_put_back_is_welcome(tmp_path: Path, victim: str) -> Non
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("victim", ["hub", "leaf"])
+@pytest.mark.parametrize("victim", ["hub", pytest.param("leaf", marks=pytest.mark.campaign)])
 def test_a_node_that_only_its_neighbour_remembers_better_stops(tmp_path: Path, victim: str) -> None:
     async def run() -> None:
         async with asyncio.timeout(120), world(tmp_path, "nats", ("hub", "leaf")) as made:
@@ -180,6 +189,7 @@ def test_a_node_that_only_its_neighbour_remembers_better_stops(tmp_path: Path, v
     asyncio.run(run())
 
 
+@pytest.mark.campaign
 def test_a_node_that_has_lost_nothing_goes_on_whoever_reminds_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with (

@@ -74,7 +74,7 @@ async def streamed(directory: Path) -> AsyncIterator[Streamed]:
         server.kill()
 
 
-@pytest.mark.parametrize("how", ["rolled back", "deleted"])
+@pytest.mark.parametrize("how", [pytest.param("rolled back", marks=pytest.mark.campaign), "deleted"])
 def test_a_node_whose_stream_is_older_than_what_it_told_stops_until_a_person_lets_it_go_on(
     tmp_path: Path, how: str
 ) -> None:

@@ -63,6 +63,7 @@ def check(directory: Path, seconds: float) -> None:
         assert len(numbers) > WINDOW + LATER
 
 
+@pytest.mark.campaign
 def test_a_node_that_is_down_past_every_deadline_costs_only_what_passes_it(tmp_path: Path) -> None:
     check(tmp_path, 1)
 

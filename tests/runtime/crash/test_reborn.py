@@ -71,12 +71,20 @@ async def all_heard(
     return await hearing
 
 
-@pytest.mark.parametrize("how", ["rolled back", "truncated"])
-@pytest.mark.parametrize("broker", ["embedded", "nats"])
+@pytest.mark.parametrize(
+    ("broker", "how"),
+    [
+        pytest.param("embedded", "rolled back", marks=pytest.mark.campaign),
+        ("embedded", "truncated"),
+        pytest.param("nats", "rolled back", marks=pytest.mark.campaign),
+        pytest.param("nats", "truncated", marks=pytest.mark.campaign),
+    ],
+)
 def test_a_reborn_node_gives_no_number_twice_and_tells_what_is_missing(tmp_path: Path, broker: str, how: str) -> None:
     asyncio.run(play(tmp_path, broker, ("n",), "n", how))
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("victim", ["hub", "leaf"])
 def test_a_reborn_node_of_a_tree_gives_no_number_twice_and_the_others_go_on(tmp_path: Path, victim: str) -> None:
     asyncio.run(play(tmp_path, "nats", ("hub", "leaf", "other"), victim, "rolled back"))

@@ -93,7 +93,7 @@ async def next_number(file: Path) -> int:
         return event.number
 
 
-@pytest.mark.parametrize("port", ["same", "other"])
+@pytest.mark.parametrize("port", [pytest.param("same", marks=pytest.mark.campaign), "other"])
 def test_a_second_process_on_the_same_data_is_refused_and_the_first_loses_nothing(tmp_path: Path, port: str) -> None:
     file = write(tmp_path)
     second = file
@@ -164,7 +164,15 @@ def damage(directory: Path, how: str) -> str:
     return "is whole but not readable" if how == "inputs" else "can be read but not handled again"
 
 
-@pytest.mark.parametrize("how", ["log", "version", "identity", "state", "snapshot", "inputs"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "log",
+        *(pytest.param(how, marks=pytest.mark.campaign) for how in ("version", "identity", "state")),
+        "snapshot",
+        "inputs",
+    ],
+)
 def test_a_node_whose_log_cannot_be_read_says_so_and_ends(tmp_path: Path, how: str) -> None:
     file = write(tmp_path)
     with running(file):

@@ -200,6 +200,7 @@ def test_a_subscription_is_not_in_force_while_the_servers_are_cut_from_each_othe
     run(main())
 
 
+@pytest.mark.campaign
 def test_a_subscription_is_not_in_force_while_a_server_is_cut_off_that_ours_no_longer_names() -> None:
     async def main() -> None:
         async with NatsClusterWorld() as world:

@@ -8,6 +8,7 @@ import pytest
 from tests.runtime.regions.storm import play
 
 
+@pytest.mark.campaign
 def test_kills_under_load_reorder_nothing_and_lose_nothing_silently(tmp_path: Path) -> None:
     wrong, story = asyncio.run(play(tmp_path, seed=1, regions=2, leaves=1, kills=3))
     assert wrong == [], "; ".join(story)
