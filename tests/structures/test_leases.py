@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import unisono.structures.leases
 from unisono.audit import judge
 from unisono.machine import CancelTimer, Deliver, Fired, SetTimer
 from unisono.model.ids import Address
@@ -65,6 +66,35 @@ def test_a_party_with_a_name_of_its_own_may_come_back_whenever_it_likes() -> Non
     machine = leases(Here(Address("@sink")), Registered(Address("@sink")))
     assert machine.handle(Away(Address("@sink")), Micros(5)) == []
     assert machine.handle(ClientGone(CLIENT), Micros(5)) == []
+
+
+def test_of_clients_that_have_registered_nothing_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unisono.structures.leases, "IDLE_MAX", 2)
+    machine = leases(Here(CLIENT), Registered(ONE), Away(CLIENT))
+    names = [Address(f"m{number}") for number in range(4)]
+    told = [effect for name in names for one in (Here(name), Away(name)) for effect in machine.handle(one, Micros(5))]
+    assert list(machine.away) == [CLIENT, *names[2:]]
+    assert [effect for effect in told if not isinstance(effect, SetTimer)] == [
+        effect for name in names[:2] for effect in (CancelTimer(f"lease {name}"), Deliver(LeaseEnded(name)))
+    ]
+    assert not machine.is_forgotten(names[0]), "it has lost nothing, and may come back"
+    back = machine.handle(Here(names[2]), Micros(6)), machine.handle(Here(names[0]), Micros(6))
+    assert back == ([CancelTimer(f"lease {names[2]}")], [])
+
+
+def test_who_has_come_back_is_not_counted_as_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unisono.structures.leases, "IDLE_MAX", 1)
+    machine = leases(Here(CLIENT), Away(CLIENT), Here(CLIENT))
+    assert machine.handle(Away(Address("d")), Micros(5)) == [SetTimer("lease d", Micros(105))]
+    assert list(machine.here) == [CLIENT]
+
+
+def test_who_has_registered_nothing_and_stays_away_is_forgotten_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unisono.structures.leases, "IDLE_MAX", 1)
+    machine = leases(Here(CLIENT), Away(CLIENT))
+    assert machine.handle(Fired(KEY), Micros(105)) == [Deliver(LeaseEnded(CLIENT))]
+    other = Address("d")
+    assert machine.handle(Away(other), Micros(200)) == [SetTimer("lease d", Micros(300))]
 
 
 @pytest.mark.parametrize("seed", [0, 2, 10])

@@ -18,6 +18,9 @@ from unisono.structures.hosting import Forget, Lapse
 
 FORGOTTEN_MAX = 100_000
 """Addresses that are kept as dead."""
+IDLE_MAX = 10_000
+"""Clients that are away and have registered nothing; for a further one the first of them is forgotten, and may come
+back: whoever connects under one name after the other would be remembered with each."""
 LEASE = "lease "
 
 
@@ -69,6 +72,7 @@ class ClientLeases:
         self.here: dict[Address, None] = {}
         self.away: dict[Address, None] = {}
         """Those that are remembered until their lease ends."""
+        self._idle: dict[Address, None] = {}  # of these, who has registered nothing
         self._lease_us, self._owner, self._is_named = lease_us, owner, is_named
         self._forgotten: dict[Address, None] = {}
 
@@ -85,6 +89,7 @@ class ClientLeases:
                 return []
             case Here(client=client):
                 self.here[client] = None
+                self._idle.pop(client, None)
                 return [CancelTimer(LEASE + client)] if self.away.pop(client, 0) is None else []
             case Away(client=client):
                 self.here.pop(client, None)
@@ -112,10 +117,22 @@ class ClientLeases:
         if self._is_named(client):
             return []
         self.away[client] = None
-        return [SetTimer(LEASE + client, Micros(now + self._lease_us))]
+        effects: list[Effect] = [SetTimer(LEASE + client, Micros(now + self._lease_us))]
+        if not self.sids.get(client):
+            self._idle[client] = None
+            if len(self._idle) > IDLE_MAX:
+                effects += self._forget_idle(next(iter(self._idle)))
+        return effects
+
+    def _forget_idle(self, client: Address) -> list[Effect]:
+        self._idle.pop(client)
+        self.away.pop(client)
+        self.sids.pop(client, None)
+        return [CancelTimer(LEASE + client), Deliver(LeaseEnded(client))]
 
     def _expire(self, client: Address) -> list[Effect]:
         self.away.pop(client, None)
+        self._idle.pop(client, None)
         self._forgotten[client] = None
         if len(self._forgotten) > FORGOTTEN_MAX:
             del self._forgotten[next(iter(self._forgotten))]
