@@ -39,7 +39,11 @@ def test_every_decision_has_its_number_and_is_listed() -> None:
         (title, page.name) for title, page in zip(titles, pages)
     ]
     numbers = [int(page.name[:4]) for page in pages]
-    assert numbers == sorted(dict.fromkeys(numbers)), "a number is given once; some were never given"
+    assert numbers == sorted(dict.fromkeys(numbers)), "a number is given once"
+    unused = re.search(r"no record has\s([\d, or]+),", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"))
+    assert unused is not None
+    missing = [number for number in range(1, numbers[-1]) if number not in numbers]
+    assert [int(number) for number in re.findall(r"\d+", unused[1])] == missing
 
 
 def test_commands_on_the_pages_exist() -> None:

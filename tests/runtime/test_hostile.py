@@ -184,7 +184,7 @@ def damage(dice: random.Random, whole: bytes) -> bytes:
 
 
 def mangle(seed: int, count: int) -> None:
-    """Damaged frames, one behind the other and cut anywhere, end in messages or in a PeerError, and are not kept."""
+    """Damaged frames, one after the other and cut anywhere, end in messages or in a PeerError, and are not kept."""
     dice = random.Random(seed)
     codec, longest = Codec(control.Letters), 4096
     good = [frame for frame in samples(dice) if len(frame) < longest]

@@ -71,7 +71,7 @@ def topics(
         if lines:
             screen().print(table)
         else:
-            nothing = "no topics yet: a topic is born when it is first used"
+            nothing = "no topics yet: a topic is created when it is first used"
             screen(stderr=True).print(nothing if pattern == ALL else f"no topic matches {pattern}")
         if more:
             screen(stderr=True).print(f"and {more} more: ask with a narrower pattern")

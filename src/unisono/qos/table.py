@@ -140,13 +140,13 @@ def choose(
     if start == "earliest" and not offer.retains:
         raise PlanError("start 'earliest' needs a node with the role archive, and this deployment has none")
     if start != "latest" and stack.protocol == "fifo":
-        raise PlanError(f"order {promise.order!r} has no numbers to start behind: only 'total' and 'causal' replay")
+        raise PlanError(f"order {promise.order!r} has no numbers to start after: only 'total' and 'causal' replay")
     if group is not None and not offer.retains:
         raise PlanError(
             "a group goes on after its last commit, which an archive keeps: give one of the nodes the role archive"
         )
     if group is not None and stack.protocol == "fifo":
-        raise PlanError(f"order {promise.order!r} has no numbers to go on behind: groups need 'total' or 'causal'")
+        raise PlanError(f"order {promise.order!r} has no numbers to go on after: groups need 'total' or 'causal'")
     return stack
 
 

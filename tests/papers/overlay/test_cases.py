@@ -228,7 +228,7 @@ def test_t11_a_confirmation_waits_for_what_was_pending_when_the_last_neighbour_c
     net.publish("x", x=1)  # emitted to s at once: B2 does not know z
     assert net.order("s") == ["x:1"]
     net.read(1, 2)
-    net.read(2, 1)  # x:1 pends at B1, and B2's confirmation behind it
+    net.read(2, 1)  # x:1 pends at B1, and B2's confirmation after it
     net.publish("z", x=4)
     net.read(0, 1)  # B0's confirmation; the echo of x:1 is still to come
     net.settle()

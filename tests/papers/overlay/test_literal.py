@@ -126,7 +126,7 @@ def test_w2_progressive_delivery_misorders_too() -> None:
     net.publish("b")
     net.read(1, 0)  # B0 reads b.0
     net.publish("b")
-    net.read(0, 1)  # B1 reads a.0, queued behind b.1
+    net.read(0, 1)  # B1 reads a.0, queued after b.1
     net.read(0, 1)  # ack(b.0)
     net.settle()
     assert pairwise(net.heard) != []

@@ -77,7 +77,7 @@ def test_a_withdrawal_is_repeated_until_it_is_answered() -> None:
 
 
 def test_what_was_not_taken_is_asked_a_number_for_with_its_neighbours() -> None:
-    """Those behind it have theirs in line, and a home passes nothing over."""
+    """Those after it have theirs in line, and a home passes nothing over."""
     client = publisher()
     client.handle(NotTaken(T, 3, "full"), NOW)
     later = Micros(NOW + client.publisher.config.resend_us)

@@ -432,7 +432,7 @@ def test_a_publisher_may_have_its_requests_numbered_in_line() -> None:
     runs = [(stamp.topic, run.first, run.entries) for stamp in stamps for run in stamp.runs if run.publisher == "p"]
     second = next(entries for topic, first, entries in runs if (topic, first) == (Topic(1), 2))
     third = next(entries for topic, first, entries in runs if (topic, first) == (Topic(0), 2))
-    assert (second[Topic(0)], third[Topic(1)]) == (1, 2)  # each stands behind the one before it
+    assert (second[Topic(0)], third[Topic(1)]) == (1, 2)  # each comes after the one before it
 
 
 @pytest.mark.parametrize("config", [STAMP, FULL, replace(CAUSAL, early=True)], ids=["delta", "full", "early"])

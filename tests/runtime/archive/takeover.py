@@ -50,7 +50,7 @@ class Found(Struct):
     lost: int = 0
     """Events accepted (the broker is JetStream, so: stored) that a subscriber was not notified of, in line or late."""
     without_order_s: list[float] = []
-    """Per fault: from the fault to the first number of the node's topic behind it."""
+    """Per fault: from the fault to the first number of the node's topic after it."""
 
 
 class Takeovers(Run):
@@ -180,6 +180,6 @@ class Takeovers(Run):
         self.found.lost = sum(event not in events for events in heard.values() for event in stored)
         stamped.sort()
         for at in self._faults_at:
-            later = [stamp for stamp in stamped if stamp > at + 300_000]  # behind what was under way
+            later = [stamp for stamp in stamped if stamp > at + 300_000]  # after what was under way
             if later:
                 self.found.without_order_s.append((later[0] - at) / 1e6)

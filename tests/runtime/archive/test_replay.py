@@ -141,7 +141,7 @@ def test_topics_that_a_position_does_not_know_begin_at_its_cut(tmp_path: Path, k
         await publish(session, 10, 4)
         async with session.subscribe("a", "b", start=position) as stream:
             found = await take(stream, 5)
-            # 9, on b, was published behind the last event of the position; 1, 3, 5 and 7 before it.
+            # 9, on b, was published after the last event of the position; 1, 3, 5 and 7 before it.
             assert [event.data for event in found] == [9, 10, 11, 12, 13]
         async with session.subscribe("a", "b", start=found[1].position) as stream:
             assert [event.data for event in await take(stream, 3)] == [11, 12, 13]

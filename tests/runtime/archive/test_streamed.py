@@ -159,7 +159,7 @@ def test_reading_below_retention_is_an_explicit_loss(server: NatsServer, name: s
 
 
 def test_rows_removed_while_they_are_read_are_told(server: NatsServer, name: str) -> None:
-    """The reader is behind the last row of an answer of the servers when retention overtakes it."""
+    """The reader is past the last row of an answer of the servers when retention overtakes it."""
     third = PULL_BYTES // PART_BYTES
     large = [structs.replace(row, payload=bytes(PART_BYTES * 3 // 4)) for row in rows(1, 3 * third)]
     with writer(server, name, ArchiveConfig(seal_rows=third, keep_bytes=1)) as store, reader(server, name) as archive:

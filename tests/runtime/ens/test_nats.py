@@ -234,7 +234,7 @@ def test_a_pause_between_pings_is_over_when_somebody_waits_or_much_is_open(monke
             publisher = NatsEns(NatsOptions((world.servers[0].url,)), ear, AdapterLimits(open_items_max=100))
             await publisher.open()
             publisher.publish(ids(1))
-            publisher.publish(ids(2))  # the first ping is under way; behind its answer a pause would begin
+            publisher.publish(ids(2))  # the first ping is under way; after its answer a pause would begin
             async with asyncio.timeout(PATIENCE_S):
                 await publisher.flush()
             publisher.publish(ids(*range(3, 63)))

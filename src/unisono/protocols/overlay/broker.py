@@ -113,7 +113,7 @@ class Broker:
 
     @property
     def pending(self) -> list[EventId]:
-        """Publications that wait for their echo, or behind one that does."""
+        """Publications that wait for their echo, or for one that does."""
         return list(self._publications.pending)
 
     @property

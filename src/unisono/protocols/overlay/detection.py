@@ -88,7 +88,7 @@ def conflicts(rule: Detection, tables: Tables, arrival: ArrivingPublication, hop
 def must_not_overtake(
     rule: Detection, tables: Tables, arrival: ArrivingPublication, item: WaitingPublication, hop: Hop
 ) -> bool:
-    """Whether the arrival must stay behind a pending item on a hop the item still waits for."""
+    """Whether the arrival must wait for a pending item on a hop the item still waits for."""
     same_hop = item.came_from == arrival.came_from
     both_climb = item.climbs and arrival.climbs
     match rule:

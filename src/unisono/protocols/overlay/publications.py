@@ -57,7 +57,7 @@ class Publications:
         return found
 
     def pass_on(self, event: Event, came_from: Hop, echo: bool, barrier: bool, now: Micros) -> None:
-        """The heart: who gets it at once, who waits for the echo, who waits behind whom."""
+        """The heart: who gets it at once, who waits for the echo, who waits for whom."""
         self.counters.publications += 1
         attributes = flat(event)
         matches = self._matches(attributes, came_from)

@@ -90,7 +90,7 @@ class Clients:
         names, most = self._asked.setdefault(owner(client), {}), self._limits.client_topics_max
         for name in new:
             if name not in names and len(names) >= most:
-                reason = f"{owner(client)} has had {most} topics born here, which is the most"
+                reason = f"{owner(client)} has had {most} topics created here, which is the most"
                 return control.OverLimit("topics", reason, name)
             names[name] = None
         return None

@@ -514,7 +514,7 @@ class Node:
     def _full(self, unknown: list[str]) -> control.OverLimit | None:
         most = self.deployment.limits.topics_max
         is_full = unknown and self.topic_names is not None and len(self.topic_names.mine) + len(unknown) > most
-        text = f"{most} topics are the most that are born here"
+        text = f"{most} topics are the most that are created here"
         return control.OverLimit("topics", text, unknown[0]) if is_full else None
 
     def _tell_refused(self, client: Address, refused: control.OverLimit) -> None:

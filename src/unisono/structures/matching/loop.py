@@ -1,6 +1,6 @@
 """The matching engine that needs nothing but Python: equality opens the door, the rest is asked one by one.
 
-A box with a side of a few single values waits behind those values in a dictionary; every other box is tried for
+A box with a side of a few single values is found by those values in a dictionary; every other box is tried for
 every event.
 """
 

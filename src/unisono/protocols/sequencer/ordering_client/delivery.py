@@ -88,7 +88,7 @@ class Delivery:
                 self._ask_later(now, out)
 
     def _are_ahead(self, topic: Topic, feed: Feed, runs: Sequence[Run], now: Micros, out: list[Effect]) -> bool:
-        """Whether these runs lie behind one that is still to come, so that they move nothing yet."""
+        """Whether these runs come after one that is still to come, so that they move nothing yet."""
         if not feed.live:
             return False
         following = self.hold.local[topic] + 1
