@@ -10,8 +10,9 @@ can beat. What is ordered is measured after `WARM_S` of this demand: who publish
 where it lives. `default` begins with topics born where they were first used; then everybody goes home, and other people
 want in each region what those of the region before did: `default, changed` is measured in the last 10 s of their first
 minute. `by clock` has the planned homes as keepers, and one order for all where the others have one per pair of
-subscribers. Latency runs from before `publish` to the notification, on one clock. Each region's raw subscribers hear
-what they are told in no order. The central stream stands in the region nearest to all and is read in its order.
+subscribers; with `leans` lanes lean as the measured demand suggests. Latency runs from before `publish` to the
+notification, on one clock. Each region's raw subscribers hear what they are told in no order. The central stream stands
+in the region nearest to all and is read in its order.
 
 The ways take turns, the three kinds of demand run side by side, each in a deployment of its own. `times_plan` and
 `times_central`: means, in this run. `--only "3 regions*"` leaves out the others; medians of five runs say more.
@@ -39,7 +40,7 @@ from unisono.experiments.sequencer.bound import direct_and_bound_us
 from unisono.experiments.sequencer.sites import Crowd, CrowdSubscriber, Publication, Sites
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.region import public_cloud
-from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Region, Sequencing, TopicSpec
+from unisono.model.settings import BrokerSpec, NodeSpec, Region, Sequencing, TopicSpec
 from unisono.model.time import Micros
 from unisono.planning.placement import Demand, Interest, place, stars
 from unisono.runtime.driver.loop import run as run_loop
@@ -104,7 +105,7 @@ class World:
         await asyncio.sleep(3.0)  # routes
 
     async def start_nodes(
-        self, topics: dict[str, str], name: str, by: OrderedBy, stack: AsyncExitStack
+        self, topics: dict[str, str], name: str, sequencing: Sequencing, stack: AsyncExitStack
     ) -> list[Deployment]:
         """The deployment as each region sees it; its nodes run until the stack ends. `topics` are planned homes."""
         ports = free_ports(len(self.regions))
@@ -133,7 +134,7 @@ class World:
                 nodes=tuple(nodes),
                 topics=planned,
                 broker=broker,
-                sequencing=Sequencing(by=by),
+                sequencing=sequencing,
             )
             views.append(deployment)
         for region, view in zip(self.regions, views):
@@ -395,7 +396,7 @@ async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> 
             planned = {each: place(people[each].demand(world.regions), world.table, trees).homes for each in workloads}
 
             async def go_ordered(
-                way: str, by: OrderedBy, homes: dict[str, dict[str, str]], ways: dict[str, float]
+                way: str, sequencing: Sequencing, homes: dict[str, dict[str, str]], ways: dict[str, float]
             ) -> None:
                 """Each kind of demand in nodes of its own, side by side."""
                 turns = {}
@@ -405,7 +406,9 @@ async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> 
                     turns[each] += [Turn(shifted(draw(count, each, MEASURED_S, warm), count), warm) for warm in then]
                 async with AsyncExitStack() as nodes:
                     views = {
-                        each: await world.start_nodes(homes.get(each, {}), f"{_word(way)}-{_word(each)}", by, nodes)
+                        each: await world.start_nodes(
+                            homes.get(each, {}), f"{_word(way)}-{_word(each)}", sequencing, nodes
+                        )
                         for each in workloads
                     }
                     told = await asyncio.gather(*(ordered(world, views[each], turns[each]) for each in workloads))
@@ -413,10 +416,13 @@ async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> 
                     for title, turn, (what, more) in zip(ways, turns[each], heard):
                         keep(each, title, turn.people, what, turn.warm_s, **more)
 
-            await go_ordered("plan", "tree", planned, {"homes by plan": WARM_S})
+            tree = Sequencing()
+            await go_ordered("plan", tree, planned, {"homes by plan": WARM_S})
             both = {"default": WARM_S, "default, changed": CHANGED_S - MEASURED_S}
-            await go_ordered("default", "tree", {}, both)
-            await go_ordered("clock", "clock", planned, {"by clock": WARM_S})
+            await go_ordered("default", tree, {}, both)
+            await go_ordered("clock", Sequencing(by="clock"), planned, {"by clock": WARM_S})
+            leaning = Sequencing(by="clock", leans="auto")
+            await go_ordered("leans", leaning, planned, {"by clock, leans": WARM_S})
     compare(rows)
     return rows
 

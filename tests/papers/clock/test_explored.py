@@ -29,7 +29,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.clock.client import ClockClient
 from unisono.protocols.clock.config import ClockConfig
-from unisono.protocols.clock.messages import PeerMessage, SetLean
+from unisono.protocols.clock.messages import Nearest, PeerMessage, SetLean
 from unisono.protocols.clock.stamper import StamperMachine
 from unisono.sim.explore import ENS, Explored, Situation, explore, settle
 
@@ -193,6 +193,18 @@ CASES: dict[str, tuple[Any, dict[str, list[Any]], tuple[str, ...], tuple[str, ..
     "crash": (opened, {"q": [publish("q", A, 2)], "n1": ["crash", ("tick", 20)]}, ("s", "t"), ()),
     "keeper crashes": (lambda: world("s"), {"q": [publish("q", A, 1)], "n0": ["crash", ("tick", 20)]}, ("s",), ()),
     "lean": (opened, {"n1": [SetLean(A, 5_000), SetLean(A, -5_000)], "q": [publish("q", A, 2)]}, ("s", "t"), ()),
+    "publisher moves": (
+        lambda: world("s"),
+        {"p": [publish("p", A, 1), Nearest(NODES[1]), publish("p", A, 2)], "n0": [("tick", 400_000)]},
+        ("s",),
+        (),
+    ),
+    "clock ahead": (
+        opened,
+        {"n1": [("tick", 7 * TICK), "crash", ("tick", 20)], "q": [publish("q", A, 2)], "p": [publish("p", A, 2)]},
+        ("s", "t"),
+        (),
+    ),
     "join": (lambda: opened_for("s"), {"q": [publish("q", A, 2)], "t": [Subscribe((A, B))]}, ("s",), ("t",)),
 }
 

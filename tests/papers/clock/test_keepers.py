@@ -14,6 +14,7 @@ from unisono.protocols.clock.messages import (
     Opened,
     OpenLane,
     RenewLease,
+    SetLean,
 )
 
 
@@ -56,6 +57,15 @@ def test_k06_a_lease_runs_out_in_stamps_and_not_in_time() -> None:
     effects = node.say(Fired("renew"), after=20)
     assert [(e.last, e.upto, e.stamp > grant.lease) for e in stamped(effects)] == [(-1, grant.lease, True)]  # type: ignore[union-attr]
     assert [m.epoch for _, m in sent(effects, LaneEnded)] == [grant.epoch]
+
+
+def test_k06_a_lane_is_closed_when_the_next_stamp_has_passed_its_lease_though_the_clock_did_long_before() -> None:
+    """Else a keeper whose lane leans back would have to stamp ahead of its lean, and keep everybody waiting."""
+    node = StamperAlone()
+    node.say(SetLean(A, -300_000))
+    grant = granted(node)
+    assert stamped(node.say(Fired("renew"), after=grant.lease - node.now + 1)) == []
+    assert [e.upto for e in stamped(node.say(Fired("renew"), after=300_000))] == [grant.lease]  # type: ignore[union-attr]
 
 
 def test_k06_a_close_of_an_epoch_that_is_over_says_nothing() -> None:
