@@ -121,6 +121,15 @@ def test_k36_who_joins_wakes_those_whose_clocks_it_waits_for() -> None:
     assert [message.waits for _, message in client.sent if isinstance(message, Listen)] == [0, 700]
 
 
+def test_k36_nobody_keeps_stampers_awake_with_a_stamp_that_no_clock_has_come_near() -> None:
+    node = listened()
+    before = node.say(Fired("beat"))
+    effects = node.say(Listen(P, (A, B), waits=2**51))
+    assert sent(effects, Wake) == []
+    assert [e.at - node.now for e in before if isinstance(e, SetTimer)] == [CONFIG.idle_beat_us]
+    assert [e.at - node.now for e in node.say(Fired("beat")) if isinstance(e, SetTimer)] == [CONFIG.idle_beat_us]
+
+
 def test_k36_a_lane_that_has_ended_is_spoken_for_until_its_keeper_has_closed_it() -> None:
     """Else those who listen here would wait for the keeper's word, with all that they hear."""
     node = StamperAlone()

@@ -20,8 +20,9 @@ from unisono.model.time import Micros
 from unisono.protocols.clock.config import ClockConfig
 from unisono.protocols.clock.messages import AskBeat, Beat, LaneClaim, Listen, Reading, Tick, Tide, Wake
 
-WAITS_MAX = 1_000
-"""Stamps that a listener may wait for, beyond which the oldest are told with those after them."""
+WAITS_MAX, WAITS_KEPT = 1_000, 32
+"""Stamps that a listener may wait for, beyond which the oldest are told with those after them; and how many it may have
+gone past before one looks."""
 
 
 class _View(Struct):
@@ -59,6 +60,13 @@ class _Listener(Struct):
         insort(self.waits, stamp)
         if len(self.waits) > WAITS_MAX:
             del self.waits[0]
+
+    def go_past(self, views: dict[int, _View]) -> None:
+        """Forgets what all clocks that it was told of have passed."""
+        told = [
+            self.told.get(stamper, 0) + claim.lean for stamper, view in views.items() for claim in self.claims(view)
+        ]
+        del self.waits[: bisect_right(self.waits, min(told, default=0))]
 
 
 class Beats:
@@ -176,8 +184,8 @@ class Beats:
         self._asked[stamper] = now
         return [Send(self._addresses[stamper], AskBeat(self._addresses[self._me]))]
 
-    def listen(self, message: Listen, now: Micros) -> list[Effect]:
-        """Whoever listens says so again and again; one that is silent is forgotten."""
+    def listen(self, message: Listen, now: Micros, ahead: int) -> list[Effect]:
+        """Whoever listens says so again and again; one that is silent is forgotten. No clock is beyond `ahead`."""
         before = self._listeners.pop(message.client, None)
         for client in [c for c, each in self._listeners.items() if each.heard_at + self._config.stall_us < now]:
             del self._listeners[client]
@@ -187,7 +195,7 @@ class Beats:
         if before is not None:
             listener.waits = before.waits
         effects = self._tide(message.client, listener, self._views)
-        if message.waits:
+        if 0 < message.waits <= ahead:
             self.wanted = max(self.wanted, message.waits)
             listener.wait_for(message.waits)
             needed = [stamper for stamper, view in self._views.items() if listener.claims(view)]
@@ -233,6 +241,8 @@ class Beats:
                 listener.wait_for(claim.stamp)
             if not new:
                 continue
+            if len(listener.waits) > WAITS_KEPT:
+                listener.go_past(self._views)
             ahead = max(claim.lean for claim in new)
             for other, view in self._views.items():
                 lanes = listener.claims(view)
@@ -258,11 +268,4 @@ class Beats:
             if claims := listener.claims(view):
                 readings.append(Reading(stamper, view.clock, claims, view.error))
                 listener.told[stamper] = view.clock
-        if readings and listener.waits:
-            lowest = min(
-                listener.told.get(stamper, 0) + claim.lean
-                for stamper, view in self._views.items()
-                for claim in listener.claims(view)
-            )
-            del listener.waits[: bisect_right(listener.waits, lowest)]
         return [Send(client, Tide(tuple(readings)))] if readings else []

@@ -138,7 +138,7 @@ class StamperMachine:
             case Wake(source=source):
                 return self._wake(source, now)
             case Listen():
-                return self._beats.listen(message, now)
+                return self._beats.listen(message, now, self._ahead(now))
             case FetchEntries():
                 return fetched(self._state, self._me, message)
             case AskLanes():
@@ -347,8 +347,7 @@ class StamperMachine:
                 if rest is not None
                 else denied
             )
-        ahead = self._clock.read(now) + self._config.skew_max_us + max(0, *self._state.leans.values(), 0)
-        if message.after > ahead:
+        if message.after > self._ahead(now):
             return self._refuse(message.client, following, "the publisher has heard of a stamp that is far ahead")
         waits = self._state.waiting.get(message.client)
         if waits is not None and last_of(waits) >= upto:
@@ -447,6 +446,10 @@ class StamperMachine:
 
     def _lead(self, now: Micros) -> int:
         return max(0, self._clock.read(now) + max(0, *self._state.leans.values(), 0))
+
+    def _ahead(self, now: Micros) -> int:
+        """Nobody can have heard of later stamps than this."""
+        return self._lead(now) + self._config.skew_max_us
 
     # Other stampers.
 
