@@ -68,6 +68,7 @@ REFUSED = [
     ("SELECT row_number() OVER () FROM t", "ORDER BY"),
     ("INSERT INTO log SELECT string_agg(word, ',') FROM t", "ORDER BY"),
     ("SELECT sum(n::float8) FROM t", "ORDER BY"),
+    ("SELECT max(n::float8) FROM t", "of floats"),
     ("SELECT n FROM t GROUP BY n HAVING string_agg(word, '') = 'x'", "ORDER BY"),
     ("UPDATE t SET n = s.n FROM t s", "subquery"),
     ("INSERT INTO t SELECT n, 7 FROM t ON CONFLICT DO NOTHING", "which row comes first"),
@@ -287,6 +288,33 @@ def test_a_change_of_the_schema_waits_for_its_order(database: PostgresDatabase) 
     database._reader.run("SET lock_timeout = '1s'")
     assert database.read("SELECT count(*) FROM t", ()).rows == ((3,),)
     assert tail.drop(change.name)[0][1].error == "UndefinedColumn (42703)", "what waited is tried without it"
+
+
+@pytest.mark.parametrize(
+    ("sql", "params", "reason"),
+    [
+        ("INSERT INTO log VALUES ($1)", (), "1 parameters"),
+        ("INSERT INTO log VALUES ($1)", ("a", "b"), "2 are bound"),
+        ("INSERT INTO log VALUES ('a')", ("b",), "0 parameters"),
+        ("CREATE TABLE x(y int)", (1,), "0 parameters"),
+        ("INSERT INTO log VALUES ($2)", ("a", "b"), r"data type of parameter \$1"),
+        ("INSERT INTO wide VALUES ($1)", ("ab" * 20_000_000,), "index row"),
+    ],
+)
+def test_an_operation_that_the_server_does_not_take_stops_nobody(
+    database: PostgresDatabase, sql: str, params: tuple[str, ...], reason: str
+) -> None:
+    """It is refused when it is tried; one that somebody has published all the same has an error, at every replica."""
+    run(database, "CREATE TABLE wide(x text UNIQUE)")
+    operation = SqlOperation(f"{sql} {len(params)}", 1, (SqlStatement(sql, params),))
+    tail = TentativeTail(database, 10)
+    with pytest.raises(MisuseError, match=reason):
+        tail.add(operation, STEPS)
+    later = SqlOperation(operation.client, 2, (SqlStatement("DELETE FROM log"),))
+    outcomes = [answer.error for _, answer in tail.settle([operation, later], "p").stable]
+    assert [outcome is None for outcome in outcomes] == [False, True]
+    run(database, "DROP TABLE wide")
+    tail.settle([], "q")
 
 
 def test_two_replicas_on_one_database_are_refused_and_the_next_one_goes_on(fresh: Callable[[], str]) -> None:

@@ -63,6 +63,12 @@ async def pair(base: Path, **faults: object) -> AsyncGenerator[tuple[Replica, Re
         yield first, second
 
 
+async def goes_on(replica: Replica) -> None:
+    """For ever, unless it hears what stops it."""
+    while True:
+        await replica.catch_up()
+
+
 @plays
 async def test_two_replicas_have_one_state_whoever_writes(tmp_path: Path) -> None:
     dice = random.Random(7)
@@ -202,6 +208,43 @@ async def test_what_others_have_published_is_tentative_before_its_order_is_known
         assert (await optimistic.query(asked)).rows == ((3,),)
         ids = [(await anext(stream)).id for stream in (early, ordered) for _ in range(4)]
         assert ids[:4] == ids[4:], "one event has one name, whether its order is known or not"
+
+
+@plays
+async def test_a_query_that_takes_long_keeps_no_operation_waiting(tmp_path: Path) -> None:
+    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ?) SELECT count(*) FROM c"
+    async with (
+        unisono.testing.deployment() as world,
+        world.connect() as session,
+        forgetful(session, tmp_path / "a.db", "a") as replica,
+    ):
+        await (await replica.transaction(STOCK)).stable()
+        asked = asyncio.create_task(replica.query(endless, (10**12,)))
+        for number in range(5):
+            await (await replica.execute("UPDATE stock SET n = ?", (number,))).stable()
+        assert (await replica.query("SELECT n FROM stock", tentative=True)).rows == ((4,),)
+        assert not asked.done()
+        replica._database._reader.interrupt()
+        with pytest.raises(MisuseError, match="interrupted"):
+            await asked
+        assert (await replica.query("SELECT n FROM stock")).rows == ((4,),)
+
+
+@plays
+async def test_what_is_no_operation_is_refused_in_words(tmp_path: Path) -> None:
+    async with (
+        unisono.testing.deployment() as world,
+        world.connect() as session,
+        forgetful(session, tmp_path / "a.db", "a") as replica,
+    ):
+        for given in ("SELECT 1", [("SELECT 1",)], ["SELECT 1"], [("SELECT 1", (), 3)], None, 7):
+            with pytest.raises(MisuseError, match=r"statements: a list of \(sql, params\)"):
+                await replica.transaction(given)  # type: ignore[arg-type]
+        for blank in ("", " \n"):
+            with pytest.raises(MisuseError, match="without a word"):
+                await replica.execute(blank)
+        with pytest.raises(MisuseError, match="is text"):
+            await replica.execute(b"SELECT 1")  # type: ignore[arg-type]
 
 
 @plays
@@ -485,7 +528,7 @@ async def test_a_file_that_was_edited_by_hand_is_found(tmp_path: Path) -> None:
         ):
             await first.check()
             with pytest.raises(DivergedError, match="a, c"):
-                await second.catch_up()
+                await goes_on(second)
             await third.catch_up()  # the others agree, and go on
             await first.catch_up()
 

@@ -107,10 +107,25 @@ def decode_replica_message(payload: bytes) -> ReplicaMessage | None:
     return message
 
 
+def statements(given: Any) -> tuple[SqlStatement, ...]:
+    """Checks what a caller wants to be one operation; raises MisuseError."""
+    like = (
+        'statements: a list of (sql, params), like [("UPDATE t SET n = ? WHERE id = ?", (5, 1)), ("DELETE FROM u", ())]'
+    )
+    if not isinstance(given, (list, tuple)):
+        raise MisuseError(like)
+    for one in given:
+        if not isinstance(one, (list, tuple)) or len(one) != 2:
+            raise MisuseError(f"{like}; not {one!r:.60}")
+    return tuple(statement(sql, params) for sql, params in given)
+
+
 def statement(sql: str, params: Any = ()) -> SqlStatement:
     """Checks what a caller binds; raises MisuseError."""
     if not isinstance(sql, str):
         raise MisuseError(f"a statement is text, not {type(sql).__name__}")
+    if not sql.strip():
+        raise MisuseError("a statement without a word")
     _value(sql)
     if isinstance(params, dict):
         return SqlStatement(sql, {str(_value(str(name))): _value(value) for name, value in params.items()})

@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -32,6 +33,7 @@ from unisono.replicas.operation import (
     encode_replica_message,
     statement,
 )
+from unisono.replicas.operation import statements as checked_statements
 from unisono.replicas.own import OwnOperations
 from unisono.replicas.tail import RollbackCounts, Settled, TentativeTail
 from unisono.replicas.votes import HashVotes
@@ -99,6 +101,7 @@ class Replica:
         self._streams: list[EventStream] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = ThreadPoolExecutor(1, "unisono-replica")
+        self._reading = ThreadPoolExecutor(1, "unisono-replica-reads")
         self._news = asyncio.Condition()
         self._changes = self._settles = 0
         self._failure: UnisonoError | None = None
@@ -171,6 +174,7 @@ class Replica:
             await stream.close()
 
     def _release(self) -> None:
+        self._reading.shutdown()
         self._thread.submit(self._database.close).result()
         self._thread.shutdown()
 
@@ -191,7 +195,7 @@ class Replica:
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
             raise MisuseError(f"topic {topic!r} is none of this replica's: {', '.join(self._topics)}")
-        checked = tuple(statement(sql, params) for sql, params in statements)
+        checked = checked_statements(statements)
         self.check_alive()
         return await self._own.make(topic, checked)
 
@@ -202,7 +206,9 @@ class Replica:
         """
         self.check_alive()
         asked = statement(sql, params)
-        return await self.in_thread(lambda: self._database.read(asked.sql, asked.params, tentative))
+        thread = self._thread if tentative else self._reading
+        read = partial(self._database.read, asked.sql, asked.params, tentative)
+        return await asyncio.get_running_loop().run_in_executor(thread, read)
 
     async def watch(self, sql: str, params: Any = (), tentative: bool = False) -> AsyncIterator[SqlResult]:
         """What a query gives now, and again whenever that has changed. Tentative results may be taken back by the next.
@@ -305,7 +311,7 @@ class Replica:
     # inside
 
     def in_thread(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Everything that touches the database runs in one thread of its own, one after the other."""
+        """What changes the database runs in one thread, one after the other; queries of what is stable in another."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,7 @@ file, in the same transaction as the data.
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from unisono.errors import FormatError, InvariantError, MisuseError, TransportError
@@ -246,7 +246,7 @@ class SqliteDatabase:
     # reading
 
     def read(self, sql: str, params: SqlParams, tentative: bool = False) -> SqlResult:
-        """The stable state, or with `tentative` what our own operations make of it."""
+        """The stable state, in any one thread, or with `tentative` what our own operations make of it."""
         if not tentative:
             self._reader.set_authorizer(only_reads)
             try:
@@ -258,12 +258,13 @@ class SqliteDatabase:
 
     def hash(self) -> str:
         """Of the stable state: every table, row by row in the order of its key."""
-        return hash_of(self._reader)
+        with closing(_connect(self.path)) as connection:
+            return hash_of(connection)
 
     def copy_to(self, target: Path) -> None:
         """A copy of the stable state, with its place in the order: another replica may begin with it."""
         try:
-            with _connect(self.path) as source:
+            with closing(_connect(self.path)) as source:
                 source.execute("VACUUM INTO ?", (str(target),))
         except sqlite3.Error as error:
             raise MisuseError(f"{target}: {error}") from None

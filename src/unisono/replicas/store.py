@@ -54,7 +54,8 @@ class ReplicaStore(Protocol):
         ...
 
     def read(self, sql: str, params: SqlParams, tentative: bool = False) -> SqlResult:
-        """The stable state, or with `tentative` what our own operations make of it."""
+        """The stable state, or with `tentative` what is tentative makes of it. Stable reading may take long: it has a
+        connection of its own, and is done in another thread."""
         ...
 
     def hash(self) -> str:

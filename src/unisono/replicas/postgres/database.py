@@ -39,6 +39,7 @@ SETTINGS = {
     "extra_float_digits": "1",
     "search_path": "public",
     "default_text_search_config": "pg_catalog.simple",
+    "default_toast_compression": "pglz",
     "standard_conforming_strings": "on",
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
@@ -57,9 +58,11 @@ INSERT INTO {SCHEMA}.progress VALUES (1, NULL, 0)
 """
 _OTHERS = f"""SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname NOT IN ('{SCHEMA}', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"""
-_OF_THE_STATEMENT = ("0A", "21", "22", "23", "2B", "2F", "38", "39", "3D", "3F", "42", "44", "P0")
+_OF_THE_STATEMENT = ("0A", "20", "21", "22", "23", "27", "2B", "2F", "38", "39", "3D", "3F", "42", "44", "54", "P0")
 QUERIES = ("select", "values", "with", "table", "explain", "show", "(")
-_OF_THE_MACHINE = frozenset(("42501",))  # what a role may do differs between servers
+_OF_THE_MACHINE = frozenset(("42501", "54001"))  # what a role may do, and how deep a stack is, differs between servers
+_STOPS_A_TRIAL = ("08", "40", "53", "55", "57", "58", "F0", "XX")
+"""The server is in trouble. Whatever else it says when an operation is first tried, that operation is not published."""
 _OWN_WORDS = frozenset(("P0001",))
 
 
@@ -210,9 +213,10 @@ class PostgresDatabase:
     def _failed(self, error: StatementError | MisuseError, mark: str, is_first_try: bool) -> SqlAnswer:
         """The answer of an operation without effect; errors of this machine, and of a first try, are raised."""
         if isinstance(error, StatementError) and not _is_of_the_statement(error):
-            if is_first_try and error.state == "57014":
+            if is_first_try and (error.state == "57014" or not error.state.startswith(_STOPS_A_TRIAL)):
                 self.undo(mark)
-                raise MisuseError("the operation takes too long (steps_max): make it smaller") from None
+                too_long = "the operation takes too long (steps_max): make it smaller"
+                raise MisuseError(too_long if error.state == "57014" else str(error)) from None
             raise self._stops(error) from None
         if not self._writer.in_transaction:
             raise InvariantError(f"an operation has ended the transaction of {self.place}")
@@ -235,31 +239,37 @@ class PostgresDatabase:
     # reading
 
     def read(self, sql: str, params: SqlParams, tentative: bool = False) -> SqlResult:
-        """The stable state, or with `tentative` what our own operations make of it."""
+        """The stable state, in any one thread, or with `tentative` what is tentative makes of it."""
         if isinstance(params, dict):
             raise MisuseError("parameters of PostgreSQL have numbers: $1, $2, …, and a tuple of values")
         if next(iter(first_words(sql)), "") not in QUERIES:
             raise MisuseError(f"a query begins with {', '.join(QUERIES)}: queries read; what changes data is executed")
         if any(word.startswith("pg_advisory_unlock") for word in words_of(sql)):
             raise MisuseError("the lock that says whose database this is stays where it is")
-        if not tentative or not self._writer.in_transaction:
+        if not tentative:
             self._reader.later("BEGIN READ ONLY")
             try:
                 return _read(self._reader, sql, params)
             finally:
                 self._reader.later("ROLLBACK")  # with whatever it has set
                 self._reader.flush()
-        self._writer.later("SAVEPOINT reading")
+        is_idle = not self._writer.in_transaction
+        self.mark("reading")
         self._writer.later("SET LOCAL transaction_read_only = on")
         try:
             return _read(self._writer, sql, params)
         finally:
-            self._writer.later("ROLLBACK TO reading")
-            self._writer.later("RELEASE reading")
+            self.undo("reading")
+            if is_idle:
+                self.rest()
 
     def hash(self) -> str:
         """Of the stable state: the schema, and every table, row by row in the order of its key."""
-        return hash_of(self._reader)
+        connection = PostgresConnection(self._url, "unisono replica hash", **SETTINGS)
+        try:
+            return hash_of(connection)
+        finally:
+            connection.close()
 
     def copy_to(self, target: Path) -> None:
         """A dump of the stable state, with its place in the order: `pg_restore -d` makes another replica's database."""

@@ -150,6 +150,7 @@ class CheckedStatement(Struct, frozen=True):
     is_ddl: bool
     is_sorted: bool
     """Its rows come in the order that it asks for."""
+    parameters: int
     times: tuple[int, ...] = ()
     """Which of its parameters are dates or times."""
 
@@ -174,8 +175,12 @@ class DeterminismCheck:
             if len(self._known) >= 1000:
                 self._known.clear()
             self._known[sql] = known
+        if len(params) != known.parameters:
+            raise MisuseError(
+                f"the statement has {known.parameters} parameters ($1, $2, …), and {len(params)} are bound"
+            )
         for index in known.times:
-            value = params[index] if index < len(params) else None
+            value = params[index]
             if isinstance(value, str) and _MOMENTS.search(value):
                 raise MisuseError(f"{value!r} differs between replicas: bind the time itself")
         return known
@@ -199,7 +204,7 @@ class DeterminismCheck:
             raise MisuseError("names that begin with a colon, or are written in code points: choose others")
         if is_ddl(sql):
             _check_ddl(sql)
-            return CheckedStatement(is_ddl=True, is_sorted=True)
+            return CheckedStatement(is_ddl=True, is_sorted=True, parameters=0)
         words = first_words(sql)
         if not words or words[0] not in _DML:
             raise MisuseError(
@@ -232,7 +237,8 @@ class DeterminismCheck:
             raise MisuseError("one table is changed twice in a statement: which change a row gets may differ")
         times = tuple(index for index, (oid, _) in enumerate(types) if int(oid) in _TIMES)
         queries = [node for node in nodes if node.name == "QUERY"]
-        return CheckedStatement(False, bool(queries) and queries[0].first("sortClause") != "<>", times)
+        is_sorted = bool(queries) and queries[0].first("sortClause") != "<>"
+        return CheckedStatement(False, is_sorted, len(types), times)
 
     def _check_schema(self) -> None:
         for text, why in (
@@ -303,8 +309,9 @@ class DeterminismCheck:
     def _aggregate(self, node: TreeNode) -> str | None:
         name = self._functions.get(node.number("aggfnoid"), ("", ""))[0]
         depends = name in _IN_ORDER_OF_ROWS or not _FLOATS.isdisjoint(node.fields.get("aggargtypes", ()))
-        if depends and node.first("aggorder") == "<>" and name not in ("count", "min", "max"):
-            return f"{name}() gives something else in another order of the rows: say {name}(… ORDER BY …)"
+        if depends and node.first("aggorder") == "<>" and name != "count":
+            what = name if name in _IN_ORDER_OF_ROWS else f"{name}, of floats,"
+            return f"{what} may give something else in another order of the rows: say {name}(… ORDER BY …)"
         return self._function(node)
 
     def _ties(self, query: TreeNode) -> str | None:
@@ -320,7 +327,7 @@ class DeterminismCheck:
             )
         windows = {window.first("winref"): window for window in query.nodes("windowClause")}
         for call in _of_this_query(query):
-            if call.name == "AGGREF" and not self._sorts_all(query, call):
+            if call.name == "AGGREF" and call.nodes("aggorder") and not self._sorts_all(query, call):
                 return "an aggregate whose ORDER BY leaves different rows equal: order by a key, or by what it gathers"
             window = windows.get(call.first("winref"))
             if call.name != "WINDOWFUNC" or window is None:
