@@ -305,16 +305,15 @@ def test_an_operation_that_the_server_does_not_take_stops_nobody(
     database: PostgresDatabase, sql: str, params: tuple[str, ...], reason: str
 ) -> None:
     """It is refused when it is tried; one that somebody has published all the same has an error, at every replica."""
-    run(database, "CREATE TABLE wide(x text UNIQUE)")
+    table = SqlOperation(f"{sql} {len(params)}", 3, (SqlStatement("CREATE TABLE IF NOT EXISTS wide(x text UNIQUE)"),))
     operation = SqlOperation(f"{sql} {len(params)}", 1, (SqlStatement(sql, params),))
     tail = TentativeTail(database, 10)
+    tail.settle([table], "o")
     with pytest.raises(MisuseError, match=reason):
         tail.add(operation, STEPS)
     later = SqlOperation(operation.client, 2, (SqlStatement("DELETE FROM log"),))
     outcomes = [answer.error for _, answer in tail.settle([operation, later], "p").stable]
     assert [outcome is None for outcome in outcomes] == [False, True]
-    run(database, "DROP TABLE wide")
-    tail.settle([], "q")
 
 
 def test_two_replicas_on_one_database_are_refused_and_the_next_one_goes_on(fresh: Callable[[], str]) -> None:
