@@ -4,8 +4,10 @@ The same work everywhere: `UPDATE account … RETURNING` of one of eight rows, a
 everything: this process, PostgreSQL with all its backends, nats-server. `one PostgreSQL` answers one client, one
 operation after the other; `logical replication` adds a second database that subscribes to the first (one writer, and
 nothing on a conflict), and its latency is until the second one has it. Of replicas two write at once, `under_way`
-operations each; `answer_ms` is until the answer is stable, `tentative_ms` until there is one. All on one machine, so no
-distance is in the numbers: a replica's stable answer takes the sequencer's way besides.
+operations each: with many the number of operations is worth reading, with one the time that an answer takes;
+`answer_ms` is until the answer is stable, `tentative_ms` until there is one. `held back` applies only what the session
+delivers (`tail_max=0`), `optimistic` also what the other replica has published. All on one machine, so no distance is
+in the numbers: a replica's stable answer takes the sequencer's way besides.
 """
 
 import asyncio
@@ -25,16 +27,25 @@ import unisono
 from unisono.model.deployment import Deployment
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.postgres.address import is_postgres
-from unisono.replicas import Replica
+from unisono.replicas import Replica, ReplicaConfig
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 from unisono.runtime.tools.postgres_server import PostgresServer
 
-OPERATIONS = 1000
+OPERATIONS = 4000
 UNDER_WAY = 50
 ROWS = 8
 TABLE = "CREATE TABLE account(id INTEGER PRIMARY KEY, n BIGINT)"
 FILL = [f"INSERT INTO account VALUES ({number}, 0)" for number in range(ROWS)]
+CASES: dict[str, dict[str, Any]] = {
+    "SQLite": {},
+    "SQLite, one operation at a time each": {"under_way": 1},
+    "SQLite, held back": {"config": ReplicaConfig(tail_max=0)},
+    "SQLite, optimistic": {"optimistic": True},
+    "PostgreSQL": {},
+    "PostgreSQL, one operation at a time each": {"under_way": 1},
+    "PostgreSQL, held back": {"config": ReplicaConfig(tail_max=0)},
+}
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -124,6 +135,13 @@ def wait_for(one: psycopg.Connection[Any], other: psycopg.Connection[Any]) -> No
         time.sleep(0.0005)
 
 
+def make_two(kind: str, server: PostgresServer, base: Path, number: int) -> tuple[str, str]:
+    """Where two new replicas may be."""
+    if kind == "SQLite":
+        return str(base / f"west{number}.db"), str(base / f"east{number}.db")
+    return make(server, f"west{number}"), make(server, f"east{number}")
+
+
 @asynccontextmanager
 async def deployed(base: Path) -> AsyncGenerator[tuple[Deployment, int]]:
     """JetStream, a sequencer and an archive, and the process of the broker."""
@@ -146,7 +164,9 @@ async def deployed(base: Path) -> AsyncGenerator[tuple[Deployment, int]]:
         broker.kill()
 
 
-async def replicated(case: str, places: tuple[str, str], server: PostgresServer, base: Path) -> dict[str, Any]:
+async def replicated(
+    case: str, places: tuple[str, str], server: PostgresServer, base: Path, under_way: int = UNDER_WAY, **options: Any
+) -> dict[str, Any]:
     dice = random.Random(1)
     marks = ("$1", "$2") if is_postgres(places[0]) else ("?", "?")
     text = f"UPDATE account SET n = n + {marks[0]} WHERE id = {marks[1]} RETURNING n"
@@ -154,8 +174,8 @@ async def replicated(case: str, places: tuple[str, str], server: PostgresServer,
         deployed(base) as (deployment, broker),
         unisono.connect(deployment) as west,
         unisono.connect(deployment) as east,
-        Replica(west, places[0], ["work"]) as first,
-        Replica(east, places[1], ["work"]) as second,
+        Replica(west, places[0], ["work"], **options) as first,
+        Replica(east, places[1], ["work"], **options) as second,
     ):
         await (await first.transaction([(sql, ()) for sql in (TABLE, *FILL)])).stable()
         await second.catch_up()
@@ -172,8 +192,9 @@ async def replicated(case: str, places: tuple[str, str], server: PostgresServer,
 
         roots = (os.getpid(), broker, server.pid)
         before = cpu_of(*roots)
+        operations = OPERATIONS if under_way > 1 else OPERATIONS // 4
         writers = [
-            write(replica, OPERATIONS // UNDER_WAY // 2) for replica in (first, second) for _ in range(UNDER_WAY)
+            write(replica, operations // under_way // 2) for replica in (first, second) for _ in range(under_way)
         ]
         await asyncio.gather(*writers)
         await first.catch_up()
@@ -182,7 +203,7 @@ async def replicated(case: str, places: tuple[str, str], server: PostgresServer,
         counts = [replica.status().rollbacks for replica in (first, second)]
         undos = sum(each.undos for each in counts) / max(sum(each.arrivals for each in counts), 1)
         tentative = round(median(told) * 1e3, 2)
-        return row(case, spent, took, tentative_ms=tentative, under_way=UNDER_WAY, undos_per_operation=round(undos, 2))
+        return row(case, spent, took, tentative_ms=tentative, under_way=under_way, undos_per_operation=round(undos, 2))
 
 
 def run() -> list[dict[str, Any]]:
@@ -192,11 +213,11 @@ def run() -> list[dict[str, Any]]:
         rows = [alone(server, dice), subscribed(server, dice)]
         with TemporaryDirectory(prefix="bench-replicas-") as name:
             base = Path(name)
-            files = (str(base / "west.db"), str(base / "east.db"))
-            databases = (make(server, "west"), make(server, "east"))
-            for case, places in (("two replicas, SQLite", files), ("two replicas, PostgreSQL", databases)):
+            for case, options in CASES.items():
+                kind = "PostgreSQL" if "PostgreSQL" in case else "SQLite"
+                places = make_two(kind, server, base, len(rows))
                 (base / case).mkdir()
-                rows.append(asyncio.run(replicated(case, places, server, base / case)))
+                rows.append(asyncio.run(replicated(f"two replicas, {case}", places, server, base / case, **options)))
         return rows
     finally:
         server.remove()
