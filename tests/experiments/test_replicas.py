@@ -43,4 +43,5 @@ def test_replicas_that_cannot_keep_up_discard_and_gossip_makes_it_sooner() -> No
     gossip = play_replicas(BY_NAME["UEC k=1"], 300, 60, 1, service_us=20_000)
     chain = play_replicas(BY_NAME["TO"], 300, 60, 1, service_us=20_000)
     assert gossip.discarded > chain.discarded == 0
+    assert gossip.overflowed > chain.overflowed == 0
     assert gossip.copies > 3 * chain.copies

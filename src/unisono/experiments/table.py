@@ -20,6 +20,7 @@ EXPERIMENTS: dict[str, str] = {
     "overlay/covering": "overlay.covering",
     "content/grid": "content.grid",
     "replicas/rollbacks": "replicas.rollbacks",
+    "replicas/discards": "replicas.discards",
     "replicas/latency": "replicas.latency",
     "replicas/buffer": "replicas.buffer",
     "causal/delivery": "causal.delivery",

@@ -59,7 +59,7 @@ def parts(options: ReplicasRollbacksOptions) -> list[Any]:
 
 EXPERIMENT = Experiment(
     title="Rollbacks of replicated databases over the rate",
-    source="thesis, section 4.3.2, figures 4.3 and 4.4",
+    source="thesis, section 4.3.2, figure 4.3",
     options=ReplicasRollbacksOptions,
     run=run,
     figure=Figure("rate", "rb_ops", series="scheme", log_x=True),

@@ -5,6 +5,7 @@ of a topic lives beside a replica, the first five topics in the first site. Oper
 `service_us` says so; then a replica has a queue, and loses what finds it full.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -12,14 +13,14 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from unisono.experiments.baselines.chain import ChainSite
+from unisono.experiments.baselines.chain import ChainSite, ChainTicketed
 from unisono.experiments.baselines.chain_rollback import ChainReplica
 from unisono.machine import Restarted
 from unisono.model.ids import Address, Topic
 from unisono.model.time import MILLISECOND, SECOND, Micros
 from unisono.protocols.uec.config import UecConfig
 from unisono.protocols.uec.log import KeyedRollbacks
-from unisono.protocols.uec.messages import Placed
+from unisono.protocols.uec.messages import Ordered, Placed
 from unisono.protocols.uec.site import UecSite
 from unisono.sim.host import ServiceSpec, SimulatedHost
 from unisono.sim.links import LinkRule, LinkSpec, Uniform
@@ -51,8 +52,10 @@ class ReplicaRun(Struct, frozen=True):
     latency_ms: float
     discarded: float
     """Share of what should have been applied somewhere and was not."""
+    overflowed: float
+    """Share of all messages to replicas that came when there was no room for them."""
     copies: float
-    """Messages with an operation, per operation and replica."""
+    """Messages with an operation that reach a replica, per operation and replica that did not make it."""
     agree: bool
 
 
@@ -65,6 +68,7 @@ def play_replicas(
     names = tuple(Address(f"r-{'a' if i < REPLICAS // 2 else 'b'}{i}") for i in range(REPLICAS))
     topics = [world.topic(f"t{i:02d}") for i in range(scheme.topics)]
     latencies: list[int] = []
+    copies = Counter[str]()
     managers: dict[Topic, Address] = {}
     if not scheme.sequencers:
         managers = {topic: Address(names[i % REPLICAS].replace("r-", "m-")) for i, topic in enumerate(topics)}
@@ -74,6 +78,7 @@ def play_replicas(
     for name in names:
         host = world.add(name, _replica_of(name, names, managers, scheme, seed), service=service)
         host.on_deliver = partial(_note_latency, world, latencies)
+        host.admits = partial(_note_copy, copies)
         if scheme.sequencers:
             host.tell(Restarted())
     dice, at = Random(f"{seed}/workload"), 0.0
@@ -84,7 +89,7 @@ def play_replicas(
         host, topic = world.host(dice.choice(names)), f"t{dice.randrange(scheme.topics):02d}"
         world.at(begin + round(at), _publish, host, topic)
     world.run(until=begin + round(at) + 5 * SECOND)
-    return _result(world, names, latencies, operations + 1)
+    return _result(world, names, latencies, copies, operations + 1)
 
 
 def _publish(host: SimulatedHost, topic: str) -> None:
@@ -94,6 +99,12 @@ def _publish(host: SimulatedHost, topic: str) -> None:
 def _note_latency(world: World, latencies: list[int], item: object) -> None:
     if isinstance(item, Placed):
         latencies.append(world.now - world.published_us[item.event.id])
+
+
+def _note_copy(copies: Counter[str], message: object) -> bool:
+    """Nothing is kept out, and all is counted; what carries an operation apart."""
+    copies["operation" if isinstance(message, ChainTicketed | Ordered) else "other"] += 1
+    return True
 
 
 def _manager_of(name: Address, managers: dict[Topic, Address], topics: list[Topic]) -> Callable[[str], ChainSite]:
@@ -110,7 +121,9 @@ def _replica_of(
     return lambda _: UecSite(name, names, Topic(10_000), Random(f"{seed}/{name}"), config)
 
 
-def _result(world: World, names: tuple[Address, ...], latencies: list[int], operations: int) -> ReplicaRun:
+def _result(
+    world: World, names: tuple[Address, ...], latencies: list[int], copies: Counter[str], operations: int
+) -> ReplicaRun:
     machines = [_machine(world.host(name)) for name in names]
     total = KeyedRollbacks()
     for machine in machines:
@@ -120,12 +133,12 @@ def _result(world: World, names: tuple[Address, ...], latencies: list[int], oper
         total.undone += counts.undone
         total.undos += counts.undos
     missing = operations * len(names) - total.arrivals
-    dropped = sum(world.host(name).dropped for name in names)
     return ReplicaRun(
         total,
         fmean(latencies) / MILLISECOND if latencies else 0.0,
         max(missing, 0) / (operations * len(names)),
-        (dropped + total.arrivals) / max(total.arrivals, 1),
+        sum(world.host(name).dropped for name in names) / max(copies.total(), 1),
+        copies["operation"] / (operations * (len(names) - 1)),
         all(machine.log.applied == machines[0].log.applied for machine in machines),
     )
 
