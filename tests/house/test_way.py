@@ -10,7 +10,7 @@ import pytest
 
 from tests.house import way
 
-FILES_MAX = 57
+FILES_MAX = 56
 """The way may get shorter; who makes it longer says here why: what is stored, and what a node lets in, are machines of
 their own files, the tree and the clock order share one door, and a publication may be a span of OpenTelemetry.
 What is held back has a bound that is looked at."""

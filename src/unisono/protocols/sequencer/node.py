@@ -79,8 +79,44 @@ class TopicManager:
         self._settling = Settling(self._site, self._numbering, self._learn)
 
     def handle(self, message: NodeInput, now: Micros) -> list[Effect]:
+        waits = self._why_not_yet(message)
+        if waits is not None:
+            return waits
         out: list[Effect] = []
-        site, numbering, registering, settling = self._site, self._numbering, self._registering, self._settling
+        match message:
+            case Creates():
+                self._numbering.create((message,), now, out)
+            case Turn(creates=creates):
+                self._numbering.create(creates, now, out)
+            case Fill():
+                self._numbering.pass_fill(message, now, out)
+            case Done(topic=topic, run=run):
+                if self._site.is_here(topic, message, out):
+                    out.append(PERSIST)
+                    self._numbering.complete(self.hosted[topic], run, now, out)
+            case Routed():
+                self._handle_routed(message, now, out)
+            case Ask() | Withdraw():
+                self._handle_question(message, out)
+            case Part() | Collect() | Install() | Update() | Renew() | Prove() | Proven() | Disproved():
+                self._handle_registration(message, out)
+            case HostTopic() | Born() | Announced() | Migrate() | Relocate() | Move():
+                self._handle_home(message, now, out)
+            case Forget() | Lapse():
+                self._handle_farewell(message, out)
+            case (
+                Reborn() | PeerReborn() | Recalled() | AllRecalled() | Yours() | NotYours() | AllYours() | Unfinished()
+            ):
+                self._handle_loss(message, now, out)
+            case LinkFull() | LinkFree() | Fired() | Restarted():
+                self._handle_driver(message, now, out)
+            case _:
+                assert_never(message)
+        return out
+
+    def _why_not_yet(self, message: NodeInput) -> list[Effect] | None:
+        """A node that has forgotten refuses or holds back what it could not answer truly; None: it is handled."""
+        settling = self._settling
         if settling.is_open:
             if isinstance(message, UNTIL_SETTLED):
                 return [Refuse(f"{self.me} has forgotten, and waits for what {settling.missing}")]
@@ -89,37 +125,12 @@ class TopicManager:
                 return [PERSIST]
         if settling.rests and isinstance(message.message if isinstance(message, Routed) else message, Creates | Turn):
             return [Refuse(f"{self.me} has forgotten, and waits for those who listen to come back")]
+        return None
+
+    def _handle_routed(self, message: Routed, now: Micros, out: list[Effect]) -> None:
+        """A client's message that came through the tree: the client is told where the home is."""
+        site, numbering = self._site, self._numbering
         match message:
-            case Creates():
-                numbering.create((message,), now, out)
-            case Turn(creates=creates):
-                numbering.create(creates, now, out)
-            case Fill():
-                numbering.pass_fill(message, now, out)
-            case Done(topic=topic, run=run):
-                if site.is_here(topic, message, out):
-                    out.append(PERSIST)
-                    numbering.complete(self.hosted[topic], run, now, out)
-            case Part():
-                registering.pass_part(message, out)
-            case Collect() | Install() | Update():
-                self._register(message, out)
-            case Ask(topic=topic):
-                if site.is_home(topic, message, out):
-                    numbering.tell(self.hosted[topic], message, out)
-            case Renew():
-                self._renew(message, out)
-            case Withdraw(topic=topic):
-                if site.is_home(topic, message, out):
-                    numbering.withdraw(self.hosted[topic], message, out)
-            case Prove():
-                registering.prove(message, out)
-            case Proven(asker=asker):
-                if site.is_here(asker, message, out):
-                    registering.proven(message, out)
-            case Disproved(asker=asker):
-                if site.is_here(asker, message, out):
-                    registering.disproved(message, out)
             case Routed(message=(Collect() | Install() | Update() | Renew()) as inner):
                 onward: list[Effect] = []
                 here = site.divide(inner, onward)
@@ -134,20 +145,66 @@ class TopicManager:
                         numbering.create((inner,), now, out, is_direct=False)
                     else:
                         out += self.handle(inner, now)
-            case Move():
-                self._move_in(message, now, out)
-            case Migrate(topic=topic, to=to):
-                self._move_out(topic, (to,), out)
-            case Relocate(topic=topic, path=path):
-                if site.is_here(topic, message, out):
-                    self._move_out(topic, path, out)
+
+    def _handle_question(self, message: Ask | Withdraw, out: list[Effect]) -> None:
+        """About numbers that were given."""
+        if self._site.is_home(message.topic, message, out):
+            home = self.hosted[message.topic]
+            if isinstance(message, Ask):
+                self._numbering.tell(home, message, out)
+            else:
+                self._numbering.withdraw(home, message, out)
+
+    def _handle_registration(
+        self, message: Part | Collect | Install | Update | Renew | Prove | Proven | Disproved, out: list[Effect]
+    ) -> None:
+        """Who listens to what, and from which numbers on."""
+        site, registering = self._site, self._registering
+        match message:
+            case Part():
+                registering.pass_part(message, out)
+            case Collect() | Install() | Update():
+                self._register(message, out)
+            case Renew():
+                self._renew(message, out)
+            case Prove():
+                registering.prove(message, out)
+            case Proven(asker=asker):
+                if site.is_here(asker, message, out):
+                    registering.proven(message, out)
+            case Disproved(asker=asker):
+                if site.is_here(asker, message, out):
+                    registering.disproved(message, out)
+            case _:
+                assert_never(message)
+
+    def _handle_home(
+        self, message: HostTopic | Born | Announced | Migrate | Relocate | Move, now: Micros, out: list[Effect]
+    ) -> None:
+        """Topics come into being, and change their home."""
+        site = self._site
+        match message:
+            case HostTopic(topic=topic):
+                self._host(topic, out)
             case Born(topic=topic, child=child):
                 self._learn(topic, child, out)
             case Announced(topic=topic):
                 if site.is_here(topic, message, out):
                     out.append(Deliver(message))
-            case HostTopic(topic=topic):
-                self._host(topic, out)
+            case Migrate(topic=topic, to=to):
+                self._move_out(topic, (to,), out)
+            case Relocate(topic=topic, path=path):
+                if site.is_here(topic, message, out):
+                    self._move_out(topic, path, out)
+            case Move():
+                self._move_in(message, now, out)
+            case _:
+                assert_never(message)
+
+    def _handle_farewell(self, message: Forget | Lapse, out: list[Effect]) -> None:
+        """A client has gone for good, or has been away for too long."""
+        site = self._site
+        match message:
             case Forget(client=client):
                 out.append(PERSIST)
                 self._forget(client)
@@ -157,6 +214,17 @@ class TopicManager:
             case Lapse(client=client):
                 out.append(PERSIST)
                 self._forget(client)
+            case _:
+                assert_never(message)
+
+    def _handle_loss(
+        self,
+        message: Reborn | PeerReborn | Recalled | AllRecalled | Yours | NotYours | AllYours | Unfinished,
+        now: Micros,
+        out: list[Effect],
+    ) -> None:
+        """This node or a neighbour has lost data, and they tell each other what they knew."""
+        match message:
             case Reborn(incarnation=incarnation):
                 self._begin_again(incarnation, now, out)
             case PeerReborn(peer=peer):
@@ -165,6 +233,13 @@ class TopicManager:
                 self._hear_of_homes(message, now, out)
             case Unfinished():
                 self._give_up_open(now, out)
+            case _:
+                assert_never(message)
+
+    def _handle_driver(self, message: LinkFull | LinkFree | Fired | Restarted, now: Micros, out: list[Effect]) -> None:
+        """Links that are full or free again, timers, and a start from the log."""
+        site, numbering, settling = self._site, self._numbering, self._settling
+        match message:
             case LinkFull(peer=peer):
                 numbering.blocked = numbering.blocked or peer == site.parent
                 out.append(PERSIST)
@@ -185,7 +260,6 @@ class TopicManager:
                     settling.rest(now, out)
             case _:
                 assert_never(message)
-        return out
 
     def use_compiled_kernel(self) -> bool:
         """Large turns are stamped by the kernel from now on; False: it is not ready."""

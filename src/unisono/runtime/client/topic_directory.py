@@ -81,8 +81,11 @@ class TopicDirectory:
     def way_to(self, home: Address) -> Address:
         """Any node passes on what is for a home, so one that is away is not waited for: its topics may have moved, and
         the root knows where all of them are."""
-        is_up, root = self._session.links.is_up, Address(self._session.deployment.root.name)
-        return root if not is_up(home) and is_up(root) else home
+        is_up = self._session.links.is_up
+        if is_up(home):
+            return home
+        root = Address(self._session.deployment.root.name)
+        return root if is_up(root) else home
 
     async def _open_there(self, home: Address, names: list[str]) -> tuple[tuple[str, int], ...]:
         """Opens topics at this home, or, while it is away, those that the root knows the way to; returns those that are
