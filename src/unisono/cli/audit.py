@@ -21,7 +21,7 @@ from unisono.model.time import parse_span
 
 def audit(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The journal, or a log of deliveries made elsewhere.")],
-    more: Annotated[list[Path] | None, typer.Argument(hidden=True)] = None,
+    more: Annotated[list[Path] | None, typer.Argument(hidden=True, metavar="…")] = None,
     promise: Annotated[
         list[str] | None,
         typer.Option(
