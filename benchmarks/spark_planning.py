@@ -7,7 +7,7 @@ nothing give: what a run costs beside its work. CPU is that of driver, JVM and w
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,21 +32,19 @@ def subscriptions(spark: SparkSession, count: int) -> DataFrame:
     return each.select(F.format_string("s%d", "id").alias("subscriber"), F.format_string("t%d", topic).alias("topic"))
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> Iterator[dict[str, Any]]:
     spark = local_session("benchmark planning", short=False)
     spark.range(1000).groupBy((F.col("id") % 7).alias("k")).count().collect()  # the JVM is warm
-    found = []
     with tempfile.TemporaryDirectory() as directory:
         for millions in (1, 10):
             path = f"{directory}/{millions}.parquet"
             subscriptions(spark, millions * MILLION).write.parquet(path)
             rows, case = spark.read.parquet(path), f"{millions} M subscriptions"
-            found.append({"case": f"{case}, frames", **measured(partial(frames, rows, f"{directory}/{millions}"))})
-            found.append({"case": f"{case}, plan", **measured(partial(plan, rows))})
+            yield {"case": f"{case}, frames", **measured(partial(frames, rows, f"{directory}/{millions}"))}
+            yield {"case": f"{case}, plan", **measured(partial(plan, rows))}
         out = Path(directory) / "runs"
-        found.append({"case": "sweep", **measured(partial(runs, spark, out))})
+        yield {"case": "sweep", **measured(partial(runs, spark, out))}
     spark.stop()
-    return found
 
 
 def frames(rows: DataFrame, out: str) -> dict[str, Any]:

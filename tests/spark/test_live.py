@@ -164,12 +164,12 @@ def test_rows_that_have_to_be_refused_end_the_query_in_one_line(tmp_path: Path) 
         LiveBatches(str(tmp_path)).take(0, table.set_column(0, "kind", pa.array(["delivered"])))
 
 
-def journal(path: Path, seqs: list[int]) -> None:
-    """A client in the us was told of these rows of the archive."""
+def journal(path: Path, seqs: list[int], subscriber: str = "ann") -> None:
+    """A client was told of these rows of the archive."""
     by_seq = {row.seq: row for row in archived_rows(1, 60)}
     records = [
         Record(
-            subscriber="ann",
+            subscriber=subscriber,
             event=f"p:{seq}",
             position=place,
             topic=by_seq[seq].topic,
