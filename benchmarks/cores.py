@@ -2,7 +2,8 @@
 
 Four groups of four topics, each published and heard by people of its own, two subscribers per group; a NATS server, and
 one node or two in one region, each a process of its own. Of two, one is the other's parent: `by group` half of the
-groups are at home at each, by a plan; `by name` topics are born by their names, so that every group lies at both.
+groups are at home at each, by a plan; `by name` topics are born by their names, so that every group lies at both, and
+nothing moves; `by default` they are born so, too, and measured `SETTLED_S` later.
 
 `busiest_us` is the CPU per message, all messages counted, of the node that works most: where cores are free, a region
 carries 1 / busiest_us, and `carries` is how often that of one node. `nodes_us`: all nodes together. Turns of 8 events,
@@ -14,6 +15,7 @@ import asyncio
 import os
 import statistics
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -28,12 +30,13 @@ import unisono
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.homes import home_of
 from unisono.model.ids import Address
-from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
+from unisono.model.settings import BrokerSpec, NodeSpec, Sequencing, TopicSpec
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.tools.nats_server import NatsServer
 
 GROUPS, TOPICS, TURN, TURNS_AT_ONCE = 4, 4, 8, 64
 MESSAGES, ROUNDS, BORN = 40_960, 3, 400
+SETTLED_S = 25.0
 PAYLOAD = bytes(100)
 
 
@@ -53,15 +56,18 @@ def names(group: int) -> list[str]:
 
 
 @asynccontextmanager
-async def region(count: int, by_group: bool, url: str, base: Path) -> AsyncIterator[Region]:
-    ports, called = free_ports(count), f"cores-{count}-{'group' if by_group else 'name'}"
+async def region(count: int, births: str, url: str, base: Path) -> AsyncIterator[Region]:
+    ports, called = free_ports(count), f"cores-{count}-{births}"
     nodes = tuple(
         NodeSpec(f"n{i}", "here", f"127.0.0.1:{port}", "n0" if i else None, data=f"data-{called}", observe="off")
         for i, port in enumerate(ports)
     )
     planned = tuple(TopicSpec(name, f"n{group % count}") for group in range(GROUPS) for name in names(group))
-    topics = planned if by_group else ()
-    deployment = Deployment(1, called, nodes=nodes, topics=topics, broker=BrokerSpec("nats", (url,)))
+    topics = planned if births == "group" else ()
+    sequencing = Sequencing(placement="fixed" if births == "name" else "auto")
+    deployment = Deployment(
+        1, called, nodes=nodes, topics=topics, broker=BrokerSpec("nats", (url,)), sequencing=sequencing
+    )
     file = base / f"{called}.toml"
     file.write_text(dump_deployment(deployment))
     async with AsyncExitStack() as stack:
@@ -84,7 +90,7 @@ async def region(count: int, by_group: bool, url: str, base: Path) -> AsyncItera
             for group in range(GROUPS)
             for _ in range(2)
         ]
-        case = "1 node in a region" if count == 1 else f"2 nodes in a region, by {'group' if by_group else 'name'}"
+        case = "1 node in a region" if count == 1 else f"2 nodes in a region, by {births}"
         yield Region(case, deployment, pids, publishers, sessions, streams)
 
 
@@ -121,11 +127,15 @@ async def measure(messages: int, rounds: int) -> list[dict[str, Any]]:
             server = NatsServer(base / "nats")
             await server.start()
             stack.push_async_callback(server.stop)
-            kinds = ((1, True), (2, True), (2, False))
+            kinds = ((1, "group"), (2, "group"), (2, "name"), (2, "default"))
             cases = [await stack.enter_async_context(region(*kind, server.url, base)) for kind in kinds]
             taken: list[list[dict[str, float]]] = [[] for _ in kinds]
             for where in cases:
                 await carry(where, messages // 4)
+            until = time.monotonic() + SETTLED_S
+            while time.monotonic() < until:  # of which demand nodes tell the root
+                await carry(cases[-1], messages // 40)
+                await asyncio.sleep(0.2)
             for number in range(rounds):
                 sys.stderr.write(f"round {number + 1} of {rounds}\n")
                 for where, costs in zip(cases, taken):

@@ -3,12 +3,14 @@
 The root hears a `DemandView` of every node once a period. A change is proposed when all of this holds: it saves at
 least `gain_min` of what events take on average, and `gain_us_min`; the same home was best for the topic in `agreeing`
 periods in a row; the topic has not moved for `dwell_us`. At most `moves_max` topics move in a period. While views of
-fewer than half of the regions are fresh nothing moves: those that are not heard may be where everything is used.
+fewer than half of the regions are fresh nothing moves: those that are not heard may be where everything is used. Among
+the nodes of one region, topics that are heard together are at one (`sharing`), by the same hysteresis.
 
 Moves never endanger order, so a plan may be wrong: it costs time, not correctness.
 """
 
 from collections.abc import Mapping
+from itertools import chain
 
 from msgspec import Struct
 
@@ -17,6 +19,7 @@ from unisono.model.time import MILLISECOND, SECOND, Micros
 from unisono.planning.demand import DemandView
 from unisono.planning.leaning import LeansConfig
 from unisono.planning.placement import Demand, Interest, PlacementTree, expected_us, improve, stars
+from unisono.planning.sharing import share_out
 from unisono.planning.views import DemandViews
 
 WEIGHT_MAX = 50
@@ -104,13 +107,13 @@ class HomePlanner:
         homes = self._views.where()
         demand, counts = self._demand(now, homes)
         movable = {topic: count for topic, count in counts.items() if topic in homes and topic not in pinned}
-        better = self._better(demand, homes, movable)
+        better = self._shared_out(now, homes, self._better(demand, homes, movable), pinned)
         self._wanted = {
             topic: (to, self._wanted[topic][1] + 1 if self._wanted.get(topic, ("", 0))[0] == to else 1)
             for topic, to in better.items()
         }
         moves: list[ProposedMove] = []
-        for topic in sorted(better, key=lambda topic: (-movable[topic], topic)):
+        for topic in sorted(better, key=lambda topic: (-movable.get(topic, 0), topic)):
             to, times = self._wanted[topic]
             rests = now - self._moved[topic] < self._config.dwell_us if topic in self._moved else False
             if not at_once and (times < max(2, self._config.agreeing) or rests):
@@ -221,7 +224,22 @@ class HomePlanner:
             if found.homes[name] != home and Topic(int(name)) in movable
         }
 
+    def _shared_out(
+        self, now: Micros, homes: Mapping[Topic, Address], better: Mapping[Topic, Address], pinned: frozenset[Topic]
+    ) -> dict[Topic, Address]:
+        """The same, with what is heard together at one of a region's nodes."""
+        views = list(self._views.fresh(now))
+        asked: dict[Topic, int] = {}
+        for each in chain.from_iterable(view.asked for view in views):
+            asked[Topic(each.topic)] = asked.get(Topic(each.topic), 0) + each.count
+        heard = [each.topics for view in views for each in view.audiences]
+        shared = share_out(homes, better, asked, heard, self._regions, self._config.requests_min)
+        return {topic: to for topic, to in shared.items() if topic not in pinned}
+
     def _move(self, topic: Topic, at: Address, to: Address) -> ProposedMove:
+        if self._regions[at] == self._regions[to]:
+            reason = "so that topics that are heard together are at one node of their region"
+            return ProposedMove(topic, at, to, self.path(at, to), reason)
         assert self.expected_us is not None
         before, after = self.expected_us
         reason = f"events take {before / 1000:.1f} ms on average, {after / 1000:.1f} ms with better homes"
