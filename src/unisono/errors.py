@@ -17,9 +17,11 @@ UnisonoError
 import errno
 import os
 
+IN_ASYNCIO = ("Connect call failed", "attempting to bind")
+
 
 def said(error: OSError | UnicodeDecodeError) -> str:
-    """What went wrong, in words: the event loop says "Connect call failed" whatever the reason is."""
+    """What went wrong, in words: event loops put words of their own around the reason."""
     if isinstance(error, UnicodeDecodeError):
         return "not a text file"
     untrusted, of_tls = getattr(error, "verify_message", None), getattr(error, "reason", None)
@@ -27,7 +29,7 @@ def said(error: OSError | UnicodeDecodeError) -> str:
         return f"certificate verify failed: {untrusted}"
     if isinstance(of_tls, str):
         return of_tls.lower().replace("_", " ")
-    if error.errno is not None and error.errno in errno.errorcode and "Connect call failed" in str(error):
+    if error.errno is not None and error.errno in errno.errorcode and any(words in str(error) for words in IN_ASYNCIO):
         return os.strerror(error.errno)
     return error.strerror or str(error) or "no answer"
 

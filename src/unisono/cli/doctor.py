@@ -230,7 +230,7 @@ def disk(directory: Path) -> Finding:
                 getattr(os, "fdatasync", os.fsync)(file.fileno())
                 times_ns.append(time.perf_counter_ns() - started)
     except OSError as problem:
-        return Finding("disk", str(directory), "broken", str(problem))
+        return Finding("disk", str(directory), "broken", said(problem))
     median, worst = statistics.median(times_ns) / 1000, max(times_ns) / 1000
     detail = f"writable; append + fdatasync of 4 KiB: median {median:.0f} us, worst of {SYNCS} {worst:.0f} us"
     return Finding("disk", str(directory), "ok", detail)

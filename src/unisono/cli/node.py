@@ -10,6 +10,7 @@ import typer
 
 from unisono.cli.screen import screen
 from unisono.errors import InvariantError, UnisonoError
+from unisono.model.address import endpoint
 from unisono.model.deployment import load_deployment
 from unisono.model.homes import unknown_distances
 from unisono.runtime.driver.descriptors import allow_many_files, open_files_max
@@ -21,6 +22,8 @@ from unisono.runtime.saying import Loudness, Shape, begin_saying, say
 
 logger = logging.getLogger(__name__)
 
+FEW_CONNECTIONS = 1_000
+"""Who can have fewer, and was to have more, is told; a system that allows a few less than the default is no news."""
 DRAIN_S = 20.0
 """How long a node that is told to stop may take to finish what has arrived."""
 COLLECTED = (20_000, 20, 20)
@@ -66,10 +69,8 @@ def node(
     begin_saying(deployment.name, name, log_level, log_format)
     allow_many_files()
     most = connections_max(deployment.limits)
-    if most < deployment.limits.connections_max:
-        text = (
-            f"this process may have {open_files_max()} files open, so {most} connections are the most here: ulimit -n"
-        )
+    if most < min(deployment.limits.connections_max, FEW_CONNECTIONS):
+        text = f"only {most} connections fit here: this process may have {open_files_max()} files open (ulimit -n)"
         say(logger, logging.WARNING, text, event="few-files")
     spec = deployment.node(name)
     for a, b in unknown_distances(deployment):
@@ -78,6 +79,8 @@ def node(
     at = spec.standby_observed_at if standby else spec.observed_at
     if observe is not None:
         at = None if observe == "off" else observe
+        if at is not None:
+            endpoint(at)
     config = NodeConfig(journal=journal, standby=standby, new_incarnation=new_incarnation, observe=at)
     gc.freeze()
     gc.set_threshold(*COLLECTED)

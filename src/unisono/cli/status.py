@@ -126,7 +126,8 @@ def _as_json(deployment: Deployment, reports: Reports) -> str:
 
 def _sequencer_line(report: NodeReport) -> str:
     sequencer = report.counters.get("sequencer", {})
-    line = f"{len(report.topics)} topics, {len(report.peers)} connections, {sequencer.get('commits', 0)} commits"
+    counts = {"topic": len(report.topics), "connection": len(report.peers), "commit": sequencer.get("commits", 0)}
+    line = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
     if "datagrams" in report.counters:
         datagrams = report.counters["datagrams"]
         line += f", {datagrams.get('sent', 0)} datagrams to {datagrams['peers']} peers"
@@ -260,7 +261,7 @@ def _draw_node(deployment: Deployment, name: str, reports: Reports) -> Tree:
         if health is not None and health.servers:
             up = sum(server.up for server in health.servers)
             style = "" if up == len(health.servers) else "red"
-            label.append(f", {up} of {len(health.servers)} broker servers", style=style)
+            label.append(f", {up} of {len(health.servers)} broker servers up", style=style)
     tree = Tree(label)
     if not isinstance(report, TransportError):
         told = report.counters.get("entourages", {})

@@ -184,14 +184,21 @@ def test_a_node_whose_log_cannot_be_read_says_so_and_ends(tmp_path: Path, how: s
     assert expected in said
 
 
-def test_a_node_whose_port_is_taken_says_so_and_leaves_its_log_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("above", "problem"),
+    [(0, "cannot listen on"), (1, "the embedded broker cannot listen on"), (2, "cannot serve health and metrics on")],
+)
+def test_a_node_whose_port_is_taken_says_so_and_leaves_its_log_alone(tmp_path: Path, above: int, problem: str) -> None:
     file = write(tmp_path)
     with running(file):
         asyncio.run(publish(file, 1, 2, 3))
     directory = tmp_path / "data" / "n"
     before = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "LOCK"}
-    with socket.create_server(("127.0.0.1", int(load_deployment(file).nodes[0].listen.partition(":")[2]))):
-        assert "cannot listen" in refused(file)
+    taken = int(load_deployment(file).nodes[0].listen.partition(":")[2]) + above
+    with socket.create_server(("127.0.0.1", taken)):
+        said = refused(file, *(("--observe", f"127.0.0.1:{taken}") if above == 2 else ()))
+        assert problem in said
+        assert "Address already in use" in said
     assert {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "LOCK"} == before
 
 

@@ -148,7 +148,7 @@ class Links:
                 start_serving=False,
             )
         except OSError as error:
-            raise TransportError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            raise TransportError(f"cannot listen on {host}:{port}: {said(error)}") from None
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen
 

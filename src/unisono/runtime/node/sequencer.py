@@ -104,7 +104,7 @@ class SequencerRole:
         replayed = await self.host.start()
         self._clients.inherited(self.ordering.clients())
         if replayed:
-            logger.info("node %s handled %d inputs of its log again", self.me, replayed)
+            logger.info("read %d inputs from the log", replayed)
         if self._journal is not None:
             self._journal.note(Record("restart", self._clock.now(), who=self.me, note=f"{replayed} inputs replayed"))
         if log is None:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta, Struct
 
-from unisono.errors import PeerError
+from unisono.errors import PeerError, TransportError, said
 from unisono.model.settings import Right
 from unisono.runtime.brokers.contract import is_adopted, original
 from unisono.runtime.links.frames import UNREADABLE, FrameReader, code_of
@@ -206,7 +206,10 @@ class EmbeddedBroker:
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> int:
         """Returns the port it listens on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Peer(self), host, port, ssl=tls)
+        try:
+            self._server = await loop.create_server(lambda: _Peer(self), host, port, ssl=tls)
+        except OSError as error:
+            raise TransportError(f"the embedded broker cannot listen on {host}:{port}: {said(error)}") from None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
