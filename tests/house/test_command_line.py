@@ -163,6 +163,7 @@ def test_help_shows_arguments_in_capitals_and_whole_lines(words: tuple[str, ...]
     usage = shown.partition("\n\n")[0].partition("OPTIONS]")[2]
     assert re.findall(r"(?<![.a-z])[a-z]+", usage) == []
     assert "[[" not in usage
+    assert "--json" in shown or words in (("node",), ("experiment", "run")), "a node's log is JSON if asked for"
     listing = CliRunner().invoke(application(None), ["--help"], prog_name="unisono", terminal_width=80).output
     assert [line for line in listing.splitlines()[1:] if line.endswith("...")] == []
 

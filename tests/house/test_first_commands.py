@@ -1,5 +1,6 @@
 """What people meet first on the command line: contexts, `init`, completion, `-h`, and lines that nobody breaks."""
 
+import json
 import os
 import pty
 import subprocess
@@ -98,6 +99,19 @@ def test_init_warns_of_regions_without_distances_and_takes_them() -> None:
     said = unisono("init", "b.toml", "--region", "moon", "--region", "mars", "--distance", "mars,moon=2500.5")
     assert "warning" not in said
     assert load_deployment(Path("b.toml")).latencies().between("moon", "mars") == 1_250_250
+
+
+def test_what_commands_have_written_can_be_read_by_programs() -> None:
+    made = json.loads(unisono("init", "--region", "moon", "--region", "mars", "--json"))
+    assert made == {
+        "file": "deployment.toml",
+        "nodes": ["moon-1", "mars-1"],
+        "unknown_distances": [["moon", "mars"]],
+    }
+    added = json.loads(unisono("context", "add", "a", "unisono://h:1", "--json"))
+    assert added == json.loads(unisono("context", "list", "--json")) == {"a": {"where": "unisono://h:1"}}
+    assert json.loads(unisono("context", "remove", "a", "--json")) == added
+    assert json.loads(unisono("context", "list", "--json")) == {}
 
 
 def test_init_knows_hosts_and_servers() -> None:

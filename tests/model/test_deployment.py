@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unisono.errors import FormatError
+from unisono.model.address import endpoint, host_port
 from unisono.model.deployment import Deployment, check_inhabited, dump_deployment, load_deployment, parse_deployment
 from unisono.model.settings import NodeSpec, Region, TopicSpec
 
@@ -178,3 +179,8 @@ def test_what_is_dumped_is_read_back_equal(nodes: list[str], topics: list[str], 
 def test_a_name_with_odd_characters_is_read_back(code: int) -> None:
     deployment = Deployment(version=1, name=f"a{chr(code)}b", nodes=(NodeSpec("n"),))
     assert parse_deployment(dump_deployment(deployment)).name == deployment.name
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:7474", "[::1]:7474", "eu.example.com:0"])
+def test_an_address_is_shown_as_it_is_written(text: str) -> None:
+    assert host_port(*endpoint(text)) == text

@@ -23,6 +23,7 @@ from unisono.errors import FormatError, MisuseError, said
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 context = typer.Typer(no_args_is_help=True)
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -95,8 +96,9 @@ def add(
     token_variable: Annotated[
         str | None, typer.Option(help="The environment variable that has the token; the token itself is not kept.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Names an address; a name that is taken is given the new one.
+    """Give an address a short name. A name that exists gets the new address.
 
     Example: unisono context add prod unisono://eu.example.com:7474
     """
@@ -114,13 +116,17 @@ def add(
         if not Path(authority).is_file():
             raise MisuseError(f"--authority {authority}: no such file")
         authority = str(Path(authority).absolute())
-    _write(read_contexts() | {name: Context(where, authority, token_variable)})
-    screen(stderr=True).print(f"{name} is {where}")
+    made = Context(where, authority, token_variable)
+    _write(read_contexts() | {name: made})
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({name: made}).decode() + "\n")
+    else:
+        screen(stderr=True).print(f"{name} is {where}")
 
 
 @context.command("list")
-def list_(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Prints all of them.
+def list_(as_json: AsJson = False) -> None:
+    """Print all contexts.
 
     Example: unisono context list --json
     """
@@ -136,16 +142,20 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON o
 
 @context.command()
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_where)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_where)],
+    as_json: AsJson = False,
 ) -> None:
-    """Forgets a name.
+    """Remove a context.
 
     Example: unisono context remove prod
     """
     known = read_contexts()
-    if known.pop(name, None) is None:
+    removed = known.pop(name, None)
+    if removed is None:
         raise MisuseError(f"no context {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
     _write(known)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({name: removed}).decode() + "\n")
 
 
 def _write(known: dict[str, Context]) -> None:

@@ -313,7 +313,8 @@ async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) ->
         took = f"answered in {(time.perf_counter() - began) * 1000:.0f} ms at {spec.reached_at}"
         advice = report.homes.advice() if report.homes is not None else []
         homes = [Finding("homes", spec.name, "advice", each) for each in advice]
-        return [Finding("node", spec.name, "ok", took), *homes]
+        misses = report.health.problems() if report.health is not None else []  # whose fault is said below
+        return [Finding("node", spec.name, "ok", "; ".join([took, *misses])), *homes]
 
     async def server(name: str, ask: "Ask") -> list[Finding]:
         try:

@@ -14,6 +14,7 @@ import typer
 from msgspec import Struct
 from rich.prompt import Prompt
 
+from unisono.cli.options import Json
 from unisono.cli.screen import screen
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment, parse_deployment
@@ -75,6 +76,7 @@ def init(
     broker: Annotated[Carrier | None, typer.Option(help="What carries the events.")] = None,
     server: Annotated[list[str] | None, typer.Option(help="A NATS server, nats://host:port; may be repeated.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write a deployment file: one node per region, in a star. Asks three questions if it is told nothing.
 
@@ -103,7 +105,13 @@ def init(
         file.write_text(text)
     except OSError as error:
         raise MisuseError(f"{file} cannot be written: {error.strerror}; name another FILE") from None
-    _tell(file, plan, deployment)
+    if as_json:
+        names, unknown = [node.name for node in deployment.nodes], _unknown(plan.places, plan.round_trip_ms)
+        sys.stdout.write(
+            msgspec.json.encode({"file": str(file), "nodes": names, "unknown_distances": unknown}).decode() + "\n"
+        )
+    else:
+        _tell(file, plan, deployment)
 
 
 def _place(text: str) -> RegionPlan:

@@ -15,3 +15,8 @@ def endpoint(text: str) -> tuple[str, int]:
     if int(port) > 65_535:
         raise MisuseError(f"{text!r}: ports end at 65535")
     return host, int(port)
+
+
+def host_port(host: str | None, port: int | None) -> str:
+    """As `endpoint` reads it."""
+    return f"[{host}]:{port}" if host is not None and ":" in host else f"{host}:{port}"

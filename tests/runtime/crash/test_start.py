@@ -185,21 +185,26 @@ def test_a_node_whose_log_cannot_be_read_says_so_and_ends(tmp_path: Path, how: s
 
 
 @pytest.mark.parametrize(
-    ("above", "problem"),
-    [(0, "cannot listen on"), (1, "the embedded broker cannot listen on"), (2, "cannot serve health and metrics on")],
+    ("whose", "problem"), [("node", "unisono: cannot listen on"), ("page", "cannot serve health and metrics on")]
 )
-def test_a_node_whose_port_is_taken_says_so_and_leaves_its_log_alone(tmp_path: Path, above: int, problem: str) -> None:
+def test_a_node_whose_port_is_taken_says_so_and_leaves_its_log_alone(tmp_path: Path, whose: str, problem: str) -> None:
     file = write(tmp_path)
     with running(file):
         asyncio.run(publish(file, 1, 2, 3))
     directory = tmp_path / "data" / "n"
     before = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "LOCK"}
-    taken = int(load_deployment(file).nodes[0].listen.partition(":")[2]) + above
-    with socket.create_server(("127.0.0.1", taken)):
-        said = refused(file, *(("--observe", f"127.0.0.1:{taken}") if above == 2 else ()))
+    at = load_deployment(file).nodes[0].listen if whose == "node" else f"127.0.0.1:{free_ports(1)[0]}"
+    with socket.create_server(("127.0.0.1", int(at.rpartition(":")[2]))):
+        said = refused(file, *(("--observe", at) if whose == "page" else ()))
         assert problem in said
         assert "Address already in use" in said
     assert {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "LOCK"} == before
+
+
+def test_an_embedded_broker_whose_port_is_taken_says_so(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    with socket.create_server(("127.0.0.1", int(load_deployment(file).broker.servers[0].rpartition(":")[2]))):
+        assert "the embedded broker cannot listen on 127.0.0.1:" in refused(file)
 
 
 def away(tmp_path: Path, kind: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from unisono.errors import TransportError, UnisonoError, said
-from unisono.model.address import endpoint
+from unisono.model.address import endpoint, host_port
 from unisono.model.deployment import Deployment, without_credentials
 from unisono.runtime.brokers.contract import EnsNotice, Parcel
 from unisono.runtime.brokers.deployed import embedded_endpoint, nats_options, udp_options
@@ -30,10 +30,10 @@ def probes(deployment: Deployment, base: Path, token: str, is_node: bool = True)
             return {}
         case "embedded":
             host, port = embedded_endpoint(deployment)
-            return {f"{host}:{port}": lambda: _ask_embedded(deployment, base, token, host, port)}
+            return {host_port(host, port): lambda: _ask_embedded(deployment, base, token, host, port)}
         case "udp":
             seeds = [endpoint(seed) for seed in udp_options(deployment, token, "127.0.0.1:0").seeds]
-            return {f"{host}:{port}": _asking_udp(host, port) for host, port in seeds}
+            return {host_port(host, port): _asking_udp(host, port) for host, port in seeds}
         case "nats" | "jetstream":
             options = nats_options(deployment, token, None, is_node)
             urls = [normalize(url) for url in options.servers]

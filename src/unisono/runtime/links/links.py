@@ -30,6 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unisono.errors import PeerError, TransportError, UnisonoError, said
+from unisono.model.address import host_port
 from unisono.model.ids import Address
 from unisono.model.settings import Right
 from unisono.runtime.links.connection import Connection, SendMeter, WireConfig
@@ -148,7 +149,7 @@ class Links:
                 start_serving=False,
             )
         except OSError as error:
-            raise TransportError(f"cannot listen on {host}:{port}: {said(error)}") from None
+            raise TransportError(f"cannot listen on {host_port(host, port)}: {said(error)}") from None
         chosen: int = self._server.sockets[0].getsockname()[1]
         return chosen
 
@@ -321,7 +322,7 @@ class Links:
                     lambda: self._make(self._dialing_hello(peer), dialed=True), host, port, ssl=self._client_tls
                 )
             except OSError as error:  # includes TLS failures
-                self.problems[peer] = f"{host}:{port}: {said(error)}"
+                self.problems[peer] = f"{host_port(host, port)}: {said(error)}"
                 logger.debug("%s at %s:%s: %s", peer, host, port, error)
             else:
                 assert connection.gone is not None
@@ -333,7 +334,7 @@ class Links:
                     turn -= 1  # it was here, so it may be back here
                     pause = self._config.redial_s_min
                 why = connection.error or "it closed the connection"
-                self.problems[peer] = f"{host}:{port}: {why}"
+                self.problems[peer] = f"{host_port(host, port)}: {why}"
             await asyncio.sleep(pause * (0.5 + self._dice.random()))
             pause = min(2 * pause, self._config.redial_s_max)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from unisono.errors import TransportError, said
+from unisono.model.address import host_port
 from unisono.model.health import Health
 from unisono.model.metrics import CONTENT_TYPE
 
@@ -35,7 +36,9 @@ class Pages:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
         except OSError as error:
-            raise TransportError(f"cannot serve health and metrics on {host}:{port} (observe): {said(error)}") from None
+            raise TransportError(
+                f"cannot serve health and metrics on {host_port(host, port)} (observe): {said(error)}"
+            ) from None
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

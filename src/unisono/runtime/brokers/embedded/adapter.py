@@ -14,6 +14,7 @@ from typing import cast
 import msgspec
 
 from unisono.errors import MisuseError, PeerError, TransportError, TurnedAwayError, said
+from unisono.model.address import host_port
 from unisono.model.numbers import Request
 from unisono.runtime.brokers.contract import (
     AdapterLimits,
@@ -164,19 +165,20 @@ class EmbeddedEns:
 
     async def _dial(self) -> None:
         host, port = self._address
+        where = host_port(host, port)
         try:
             _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self), host, port, ssl=self._tls)
         except ssl.SSLError as error:
-            raise TurnedAwayError(f"no TLS with the embedded broker at {host}:{port}: {said(error)}") from None
+            raise TurnedAwayError(f"no TLS with the embedded broker at {where}: {said(error)}") from None
         except OSError as error:
-            raise TransportError(f"no embedded broker at {host}:{port}: {said(error)}") from None
+            raise TransportError(f"no embedded broker at {where}: {said(error)}") from None
         line.greet(wire.Greet(self._session, secrets.token_bytes(NONCE_BYTES) if self._token else b""), self._token)
         try:
             async with asyncio.timeout(BEAT_S):
                 welcome = await line.welcomed
         except TimeoutError:
             line.hang_up()
-            raise TransportError(f"the embedded broker at {host}:{port} does not answer") from None
+            raise TransportError(f"the embedded broker at {where} does not answer") from None
         again = self._keeper is not None
         self._may_control = welcome.control
         self._line = line

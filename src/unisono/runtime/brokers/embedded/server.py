@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from unisono.errors import PeerError, TransportError, said
+from unisono.model.address import host_port
 from unisono.model.settings import Right
 from unisono.runtime.brokers.contract import is_adopted, original
 from unisono.runtime.links.frames import UNREADABLE, FrameReader, code_of
@@ -209,7 +210,9 @@ class EmbeddedBroker:
         try:
             self._server = await loop.create_server(lambda: _Peer(self), host, port, ssl=tls)
         except OSError as error:
-            raise TransportError(f"the embedded broker cannot listen on {host}:{port}: {said(error)}") from None
+            raise TransportError(
+                f"the embedded broker cannot listen on {host_port(host, port)}: {said(error)}"
+            ) from None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from unisono.errors import MisuseError, PeerError, TransportError, TurnedAwayError, said
+from unisono.model.address import host_port
 from unisono.model.deployment import without_credentials
 from unisono.runtime.brokers.nats.login import NatsLogin
 
@@ -422,15 +423,17 @@ async def dial(
                 wire.abort("the handshake failed")
                 raise
     except TimeoutError:
-        where = f"{parts.hostname}:{parts.port}"
+        where = host_port(parts.hostname, parts.port)
         todo = f"If a unisono node listens there, write unisono://{where}"
         raise TransportError(f"no answer from a NATS server at {where}. {todo}") from None
     except ssl.SSLError as error:
-        raise TurnedAwayError(f"no TLS with the NATS server at {parts.hostname}:{parts.port}: {said(error)}") from None
+        raise TurnedAwayError(
+            f"no TLS with the NATS server at {host_port(parts.hostname, parts.port)}: {said(error)}"
+        ) from None
     except OSError as error:
-        raise TransportError(f"no NATS server at {parts.hostname}:{parts.port}: {said(error)}") from None
+        raise TransportError(f"no NATS server at {host_port(parts.hostname, parts.port)}: {said(error)}") from None
     except (PeerError, TransportError) as error:
-        text = f"no NATS server for us at {parts.hostname}:{parts.port}: {error}"
+        text = f"no NATS server for us at {host_port(parts.hostname, parts.port)}: {error}"
         if "Authorization" in text:
             raise TurnedAwayError(f"{text}. It wants another token, or broker.credentials") from None
         raise TransportError(text) from None
