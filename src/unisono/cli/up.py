@@ -1,6 +1,7 @@
 """`unisono up`: an embedded deployment in one process, with the distances between regions emulated, and a live view."""
 
 import asyncio
+import logging
 import socket
 import sys
 import tempfile
@@ -208,6 +209,7 @@ async def _up(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        logging.getLogger("unisono").setLevel(logging.ERROR)  # nodes stop one after the other, and miss those before
     return UpSummary(agreed, compared, [player.site for player in players])
 
 
