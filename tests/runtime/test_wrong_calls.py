@@ -52,6 +52,10 @@ def test_a_wrong_type_names_its_argument(problem: str) -> None:
         ({"where": "memory://", "timeout": "10"}, "timeout is a number"),
         ({"where": "memory://", "journal": 5}, "journal is a path"),
         ({"where": "memory://", "region": 5}, "region is"),
+        ({"where": ""}, "the address is empty"),
+        ({"where": "memory://", "timeout": 0}, "timeout=0"),
+        ({"where": "memory://", "timeout": float("nan")}, "timeout=nan"),
+        ({"where": "memory://", "journal": __file__}, f"journal: no file can be written to the directory {__file__}"),
     ],
 )
 def test_a_wrong_way_to_connect_names_its_argument(options: dict[str, Any], problem: str) -> None:
@@ -76,6 +80,18 @@ def test_a_stream_that_was_not_entered_says_so() -> None:
         asyncio.run(connected())
     with unisono.connect_sync("memory://") as session, pytest.raises(MisuseError, match="was not entered: use 'with"):
         next(iter(session.subscribe("a")))
+
+
+def test_a_stream_is_entered_once() -> None:
+    async def connected() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("a") as stream:
+            with pytest.raises(MisuseError, match="is entered once"):
+                async with stream:
+                    pass
+            await session.publish("a", 1)
+            assert (await anext(stream)).data == 1, "it goes on"
+
+    asyncio.run(connected())
 
 
 def test_testing_comes_with_the_package() -> None:

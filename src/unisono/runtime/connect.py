@@ -70,6 +70,8 @@ async def connect(
     expect("connect: the first argument", where, (str, Path, Deployment), "an address or a deployment file")
     expect("token", token, (str, NoneType), "text")
     expect("timeout", timeout, (int, float), "a number of seconds")
+    if not timeout > 0:
+        raise MisuseError(f"timeout={timeout}: a number of seconds above 0")
     expect_one_of("record", record, get_args(Recorded))
     expect("region", region, (str, NoneType), "the name of a region")
     own: dict[str, str | Path | None] = {"credentials": credentials, "certificate": certificate, "key": key}

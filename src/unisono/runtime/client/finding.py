@@ -51,6 +51,8 @@ async def find_deployment(
         files["credentials"] = str(Path(named).absolute())
     if authority is not None and authority != SYSTEM:
         files["authority"] = str(Path(authority).absolute())
+    if where == "":
+        raise MisuseError("the address is empty: write unisono://host:port, or the path of a deployment file")
     if isinstance(where, Deployment):
         found, base = where, Path()
     elif isinstance(where, str) and "://" in where:

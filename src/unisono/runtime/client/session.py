@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from unisono.errors import MisuseError, TransportError, UnisonoError
+from unisono.errors import MisuseError, TransportError, UnisonoError, said
 from unisono.model.arguments import TOPIC, expect
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
@@ -100,9 +100,13 @@ class Session(ABC):
             client_tls=client_context(deployment.security, base),
             tokens=Tokens(own=token),
         )
-        self._journal = (
-            JournalFile(config.journal, self.address, self._header()) if config.journal is not None else None
-        )
+        self._journal = self._make_journal(config.journal) if config.journal is not None else None
+
+    def _make_journal(self, directory: Path) -> JournalFile:
+        try:
+            return JournalFile(directory, self.address, self._header())
+        except OSError as error:
+            raise MisuseError(f"journal: no file can be written to the directory {directory}: {said(error)}") from None
 
     def _header(self) -> Header:
         """What its journal claims."""

@@ -74,6 +74,8 @@ class GroupStream:
         return ShareHolder(address, str(address), self._session.coordinator(), self.group, self._shares)
 
     async def __aenter__(self) -> Self:
+        if self._host is not None:
+            raise MisuseError("a subscription is entered once: make another with session.subscribe(…)")
         self._host = await self._session.enlist(self)
         self._host.post(Subscribe(()))
         try:

@@ -103,6 +103,8 @@ class Stream:
         self.deliver, self.end_turn = self._delivering.deliver, self._delivering.end_turn
 
     async def __aenter__(self) -> Self:
+        if self._was_entered:
+            raise MisuseError("a subscription is entered once: make another with session.subscribe(…)")
         self._was_entered = True
         await self._session.enter_stream(self)
         return self
