@@ -117,8 +117,8 @@ CHAPTERS = (
     ),
     Chapter(
         "Break it, and read what it says",
-        "Kill the node of one region. `status` names it and exits with 1. Topics that live there would wait until\n"
-        "it is back; here nothing lives there. Start it again: it reads its log, and goes on.",
+        "Kill the node of one region. `status` names it and exits with 1. Topics that live there wait until it is\n"
+        "back; others go on. Start it again: it reads its log, and goes on.",
         (
             Command(f"kill -9 {NODES[1]}"),
             Command("unisono status deployment.toml", code=1),
