@@ -4,6 +4,7 @@ reason where a replica could only go on by differing from the others."""
 import asyncio
 import functools
 import random
+import shutil
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from msgspec import structs
 
 import unisono
+from tests.runtime.archive.test_offline import Network
 from tests.runtime.archive.test_replay import running, shop
 from unisono.audit import JUDGES, Trace
 from unisono.errors import DataLossError, DivergedError, MisuseError, PlanError, WithdrawnError
@@ -501,8 +503,13 @@ async def test_a_file_of_something_else_is_refused_and_left_as_it_was(tmp_path: 
             pass
         with pytest.raises(MisuseError, match="topics"):
             await Replica(session, tmp_path / "c.db", ["else"], start="latest", reliability="best-effort").__aenter__()
+        (tmp_path / "directory").mkdir()
+        for place in (tmp_path / "directory", "", tmp_path / "nowhere" / "d.db"):
+            with pytest.raises(MisuseError, match="name a file"):
+                await forgetful(session, place, "d").__aenter__()
     with sqlite3.connect(tmp_path / "a.db") as other:
         assert [name for (name,) in other.execute("SELECT name FROM sqlite_master")] == ["mine"]
+    assert not (tmp_path / "b.db-lock").exists()
 
 
 @plays
@@ -557,8 +564,12 @@ async def test_replicas_of_several_topics_need_one_order_of_all() -> None:
     async with unisono.connect("memory://orders") as session:
         with pytest.raises(PlanError, match=r"sequencing\.order"):
             Replica(session, "x.db", ["a", "b"])
-        with pytest.raises(MisuseError, match="list"):
-            Replica(session, "x.db", "a")
+        for topics in ("a", []):
+            with pytest.raises(MisuseError, match="list"):
+                Replica(session, "x.db", topics)
+        for topic, reason in (("a.*", "is not a word"), ("", "characters"), ("a b", "word")):
+            with pytest.raises(MisuseError, match=reason):
+                Replica(session, "x.db", [topic])
         with pytest.raises(PlanError, match="jetstream"):
             Replica(session, "x.db", ["a"])
 
@@ -609,6 +620,72 @@ async def test_a_replica_comes_back_where_it_stood_and_a_new_one_begins_with_a_c
             assert {(await each.query("SELECT * FROM stock")).rows for each in (first, second, third)} == {
                 (await first.query("SELECT * FROM stock")).rows
             }
+
+
+@plays
+async def test_a_file_that_was_rolled_back_follows_again_from_where_it_is(tmp_path: Path) -> None:
+    async with kept(tmp_path) as deployment, unisono.connect(deployment) as session:
+        file, copy = tmp_path / "a.db", tmp_path / "copy.db"
+        async with Replica(session, tmp_path / "b.db", ["a"], name="b", config=QUICK) as other:
+            async with Replica(session, file, ["a"], config=QUICK) as replica:
+                await (await replica.transaction(STOCK)).stable()
+            shutil.copy(file, copy)
+            async with Replica(session, file, ["a"], config=QUICK) as replica:
+                for number in range(5):
+                    await replica.execute("UPDATE stock SET n = n * 3 + ?", (number,))
+                await replica.wait_stable()
+            copy.replace(file)
+            async with Replica(session, file, ["a"], config=QUICK) as replica:
+                await replica.catch_up()
+                assert list(await replica.check()) == ["b"]
+                await replica.catch_up()
+                await other.catch_up()
+                assert (await replica.query("SELECT * FROM stock")).rows == (
+                    await other.query("SELECT * FROM stock")
+                ).rows
+
+
+@plays
+async def test_a_replica_that_was_cut_off_fetches_what_it_missed_before_anything_later(tmp_path: Path) -> None:
+    """What is missing is fetched, in its place: the answers of what it then does itself are those of all."""
+    network = Network()
+    async with (
+        kept(tmp_path) as deployment,
+        unisono.connect(deployment) as here,
+        unisono.connect(await seen_through(network, deployment)) as there,
+        Replica(here, tmp_path / "a.db", ["a"], name="a", config=QUICK) as first,
+        Replica(there, tmp_path / "b.db", ["a"], name="b", config=QUICK) as second,
+    ):
+        await (await first.transaction(STOCK)).stable()
+        await second.catch_up()
+        network.fail()
+        mine = await second.execute("UPDATE stock SET n = n + 1000 RETURNING n")
+        assert mine.answer is not None
+        assert mine.answer.rows == ((1005,),)
+        for number in range(50):
+            await (await first.execute("UPDATE stock SET n = n * 3 % 1009 + ?", (number,))).stable()
+        assert second.status().operations < 10
+        network.come_back()
+        stable = await mine.stable()
+        await first.catch_up()
+        await second.catch_up()
+        assert (await second.query("SELECT * FROM stock")).rows == (await first.query("SELECT * FROM stock")).rows
+        assert stable.rows == (await first.query("SELECT n FROM stock")).rows, "it came after all that was missed"
+        assert mine.withdrawals == 1
+    await network.stop()
+
+
+async def seen_through(network: Network, deployment: Deployment) -> Deployment:
+    """The deployment as it is for somebody whom a network separates from it."""
+    nodes = tuple(
+        [
+            structs.replace(node, listen=f"127.0.0.1:{await network.to(int(node.listen.rpartition(':')[2]))}")
+            for node in deployment.nodes
+        ]
+    )
+    (server,) = deployment.broker.servers
+    there = f"nats://127.0.0.1:{await network.to(int(server.rpartition(':')[2]))}"
+    return structs.replace(deployment, nodes=nodes, broker=structs.replace(deployment.broker, servers=(there,)))
 
 
 @plays

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from unisono.errors import InvariantError, MisuseError, PlanError, TransportError, UnisonoError, WithdrawnError
 from unisono.machine import Accepted, Refused, Unknown
+from unisono.model.interest import check_topic_name
 from unisono.model.promise import Reliability
 from unisono.replicas.config import ReplicaConfig
 from unisono.replicas.execution import Execution
@@ -87,6 +88,8 @@ class Replica:
         """
         if isinstance(topics, str) or not topics:
             raise MisuseError('topics: a list of names, like topics=["stock"]')
+        for topic in topics:
+            check_topic_name(topic)
         check_plan(session, topics, reliability)
         self._session, self._place, self._topics = session, place, tuple(dict.fromkeys(topics))
         self._start: str = start

@@ -20,6 +20,7 @@ from unisono.replicas.store import DoneNumbers
 from unisono.runtime.driver.data_directory import take_lock
 
 FORMAT = 2
+SQLITE_BEGINS = b"SQLite format 3\0"
 OPERATION = "operation"
 """The mark of an operation that nobody undoes when it is done."""
 _OF_THE_STATEMENT = frozenset(
@@ -48,6 +49,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, identity: dict[str, str]) -> None:
         """A new file gets the identity; one with another raises MisuseError and is not touched."""
         self.path, self.place = path, str(path)
+        _check_place(path)
         self.engine = f"SQLite {sqlite3.sqlite_version}"
         self._done = DoneNumbers(self._load, self._save)
         self._lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -276,6 +278,23 @@ class SqliteDatabase:
         self._reader.close()
         self._writer.close()
         os.close(self._lock)
+
+
+def _check_place(path: Path) -> None:
+    """Before anything is made beside it."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise MisuseError(
+            f"{path} is {'a directory' if path.is_dir() else 'in no directory that is there'}: name a file"
+        )
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(SQLITE_BEGINS))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise MisuseError(f"{path}: {error.strerror}: it has to be read and written by the replica") from None
+    if begin and begin != SQLITE_BEGINS:
+        raise FormatError(str(path), "file is not a database: is it an SQLite file?")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
