@@ -104,13 +104,17 @@ def compared(then: list[Measured], now: list[Measured], commit: str) -> Iterator
             }
 
 
+_NO_WORDS = ("against", "of", "commit", "date")
+
+
 def show_pairs(name: str, rows: list[Row]) -> None:
     """A line per number, under its case."""
     columns = ("number", "then", "now", "now / then", "half lie in", "all lie in", "spread then")
     table = Table(*columns, box=None, pad_edge=False, title=f"{name}, in turns", title_justify="left")
     last = ""
     for row in rows:
-        case = f"{row['case']}, {row['pairs']} pairs against {row['against']}"
+        told = [value for key, value in row.items() if isinstance(value, str) and key not in _NO_WORDS]
+        case = f"{', '.join(told)}: {row['pairs']} pairs against {row['against']}"
         if case != last:
             table.add_row(case)
             last = case
