@@ -270,6 +270,53 @@ def test_k35_who_joins_anew_a_keeper_that_has_forgotten_nothing_since_goes_on_wh
     assert [(gap.first, gap.last) for gap in me.notices(Gap)] == [(before(100) + 1, before(3_500))]
 
 
+def forgotten(me: SubscriberAlone, life: int, above: int) -> None:
+    """The keeper of A says that it has forgotten everything up to its new life."""
+    me.event(OWN_A, life + 1, above + 500, P, 9)
+    me.say(Fired("tick"))
+    me.say(Gone(OWN_A, life))
+
+
+def test_k37_what_was_held_when_a_topic_is_joined_anew_comes_and_only_the_rest_is_a_gap() -> None:
+    """Others stamped on it while its keeper was away, and everybody has heard of that."""
+    me, life, lane = SubscriberAlone(), 7 << 22, LaneName(A, 2, 1)
+    me.join(A, last=1, lanes=((2, 1),))
+    me.base(lane, 0, 100)
+    me.event(lane, 1, 600, Q, 1)
+    me.event(lane, 2, 700, Q, 2)
+    assert me.heard == [], "nobody knows what the keeper has stamped before that"
+    forgotten(me, life, 2_000)
+    me.token += 1
+    me.say(Lanes(A, me.token, life + 1, 2_500, (), begun=life, above=2_000))
+    me.event(OWN_A, life + 1, 2_500, P, 9)
+    assert me.heard == ["q:1", "q:2", "p:9"]
+    first, then = me.notices(Gap)
+    assert (first.first, first.last, first.settled) == (before(100) + 1, before(700), before(100))
+    assert (then.first, then.last) == (before(700) + 1, before(2_500))
+    assert then.settled == before(100), "whoever goes on from there is owed what comes after it"
+    told = [item for item in me.delivered if isinstance(item, Gap | Heard)]
+    assert told[:2] == [first, then], "they are told before what lies in them"
+    assert me.machine.passed(A) == before(2_500)
+
+
+def test_k37_what_is_kept_of_a_topic_comes_in_its_place_among_the_others() -> None:
+    me, life, lane = SubscriberAlone(), 7 << 22, LaneName(A, 2, 1)
+    me.join(A, last=1, lanes=((2, 1),))
+    me.base(lane, 0, 100)
+    me.join(B)
+    me.event(lane, 1, 600, Q, 1)
+    me.event(lane, 2, 2_400, Q, 2)
+    me.event(OWN_B, 1, 650, P, 1)
+    forgotten(me, life, 2_000)
+    assert me.heard == ["q:1", "p:1"]
+    me.token = 3
+    me.say(Lanes(A, me.token, life + 1, 2_200, (), begun=life, above=2_000))
+    assert me.machine.passed(A) == before(650), "one that is kept is still to come"
+    me.claim(OWN_B, 1, 9_000)
+    me.event(OWN_A, life + 1, 2_500, P, 9)
+    assert me.heard == ["q:1", "p:1", "q:2", "p:9"]
+
+
 def beats(me: SubscriberAlone, clock: int, for_us: int) -> None:
     """The keeper of A is there, has said that it has two entries, and does not answer what it is asked."""
     me.say(Fired("tick"))

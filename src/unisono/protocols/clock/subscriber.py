@@ -73,6 +73,10 @@ class _TopicView(Struct):
     """And what others have stamped on lanes that are forgotten may be missing up to this stamp."""
     had: int = 0
     """Joined anew: what was held of the keeper's lane then."""
+    kept_upto: int = 0
+    """Joined anew: entries up to this stamp were held then, and come in their place; the numbers between are a gap."""
+    floor: int = 0
+    """And up to this number all had come."""
 
     @property
     def base(self) -> int:
@@ -156,6 +160,8 @@ class ClockSubscriber:
         view = self._topics.get(topic)
         if view is None or view.cut < 0:
             return None
+        if self.stamp < view.kept_upto and self._held:
+            return max(view.floor, min(before(self.stamp), self._held[0][0] - 1))
         upto = before(self._frontier)
         return max(view.base, min(upto, self._held[0][0] - 1) if self._held else upto)
 
@@ -262,6 +268,8 @@ class ClockSubscriber:
         if view.gap_from < 0:
             return asked
         last, settled = max(view.base, before(view.gap_upto)), view.base
+        if self.stamp < view.kept_upto:
+            settled = self.passed(view.topic) or 0
         gap = Gap(view.topic, view.gap_from + 1, last, "entries of the topic's keeper were lost", settled=settled)
         view.gap_from = -1
         return [*asked, Deliver(gap)] if gap.last >= gap.first else asked
@@ -542,13 +550,24 @@ class ClockSubscriber:
         return Deliver(Gap(view.topic, first, last, reason, settled=min(last, self.passed(view.topic) or 0)))
 
     def _join_anew(self, view: _TopicView, now: Micros, why: str = "") -> list[Effect]:
-        """The topic is waited for no longer; it goes on after a cut, and what lies between is a gap."""
+        """The topic is waited for no longer; it goes on after a cut. What is held of it comes in its place, and what is
+        missing between is a gap."""
+        is_keeping = self.stamp < view.kept_upto
         since = max(before(self.stamp), view.base) if view.cut >= 0 else view.gap_from
-        had = max(view.had, self._own(view).last)
-        again = _TopicView(view.topic, view.keeper, gap_from=since, is_told=view.is_told, had=had)
+        kept = max((held.stamp + held.length - 1 for *_, held in self._held if held.view is view), default=0)
+        again = _TopicView(view.topic, view.keeper, gap_from=max(since, before(kept)), is_told=view.is_told)
+        again.had = max(view.had, self._own(view).last)
+        again.kept_upto, again.floor = kept, view.floor if is_keeping else since
+        self._held = [
+            (number, topic, request, held._replace(view=again) if held.view is view else held)
+            for number, topic, request, held in self._held
+        ]
         self._topics[view.topic] = again
-        reason = why or f"entries of {self._stampers[view.keeper]}, which keeps the topic, were lost: joining anew"
-        return [Deliver(Stalled(view.topic, now, reason)), *self._ask_lanes(again), *self._listen(now)]
+        lost = f"entries of {self._stampers[view.keeper]}, which keeps the topic, were lost"
+        effects: list[Effect] = [Deliver(Stalled(view.topic, now, why or f"{lost}: joining anew"))]
+        if again.gap_from > since:
+            effects.append(Deliver(Gap(view.topic, since + 1, again.gap_from, why or lost, settled=again.floor)))
+        return [*effects, *self._ask_lanes(again), *self._listen(now)]
 
     def _refuse(self, now: Micros) -> list[Effect]:
         """A promise that cannot be kept here is not begun with."""
