@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,31 @@ def lint(root: Path) -> subprocess.CompletedProcess[str]:
 def test_imports_point_down_and_cores_do_no_io() -> None:
     done = lint(ROOT)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_module_of_a_protocol_is_a_door_or_closed_to_asyncio_code() -> None:
+    """A door is imported by `runtime`; whatever is not yet imported there may not be without a decision."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (closed,) = [contract["forbidden_modules"] for contract in contracts if contract["id"] == "driver"]
+    sources = ROOT / "src"
+    imported = {
+        door
+        for path in (sources / "unisono" / "runtime").rglob("*.py")
+        for door in re.findall(r"^\s*from (unisono\.protocols\.[\w.]+) import", path.read_text("utf-8"), re.M)
+    }
+    modules = [
+        ".".join(path.relative_to(sources).with_suffix("").parts)
+        for path in sorted((sources / "unisono" / "protocols").rglob("*.py"))
+        if path.stem not in ("__init__", "config")
+    ]
+    assert imported
+    assert [
+        module
+        for module in modules
+        if module not in imported and not any(f"{module}.".startswith(f"{each}.") for each in closed)
+    ] == []
 
 
 PLANTED = {
