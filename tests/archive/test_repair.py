@@ -102,3 +102,12 @@ def test_a_segment_of_another_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / MANIFEST).write_text(json.dumps({**mine, "archive": "0123"}))
     with pytest.raises(FormatError, match=f"belongs to archive {other['archive']}, and this is archive 0123"):
         everything(tmp_path / "a")
+
+
+def test_a_folder_that_is_no_archive_is_told_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for more in ((), ("--repair",)):
+        done = unisono("doctor", "--archive", str(tmp_path), *more)
+        assert done.returncode == 1
+        assert "is not an archive" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

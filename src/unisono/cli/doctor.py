@@ -30,7 +30,7 @@ from rich.text import Text
 
 from unisono.cli.context import reach as reach_of
 from unisono.cli.screen import screen
-from unisono.errors import TransportError, UnisonoError, said
+from unisono.errors import FormatError, MisuseError, TransportError, UnisonoError, said
 from unisono.model.deployment import Deployment, check_inhabited, load_deployment
 from unisono.model.homes import unknown_distances
 from unisono.model.settings import NodeSpec
@@ -176,7 +176,7 @@ def _output(*command: str) -> str:
 
 def check_archive(location: str, repairs: bool) -> list[Finding]:
     """Every segment against its checksum; with `repairs` what is damaged becomes a gap that readers are told of."""
-    from unisono.archive.reader import check  # they need Arrow, which the bare core does without
+    from unisono.archive.reader import Archive, check  # they need Arrow, which the bare core does without
     from unisono.archive.repair import describe, repair
     from unisono.runtime.archiving.streamed import is_stream
 
@@ -185,6 +185,12 @@ def check_archive(location: str, repairs: bool) -> list[Finding]:
     directory = Path(location)
     if not directory.is_dir():
         return [Finding("archive", str(directory), "broken", "no such directory")]
+    try:
+        Archive(directory).bounds()
+    except FormatError:
+        pass  # it is one, and what is damaged is said, or repaired, below
+    except MisuseError as problem:
+        return [Finding("archive", str(directory), "broken", str(problem))]
     if repairs:
         for line in repair(directory, Micros(time.time_ns() // 1000)):
             screen(stderr=True).print(line)
