@@ -10,6 +10,7 @@ from unisono.protocols.clock.messages import (
     LaneClaim,
     LaneName,
     Listen,
+    SetLean,
     Tick,
     Tide,
     Wake,
@@ -65,6 +66,20 @@ def test_k36_a_stamper_that_is_kept_awake_ticks_to_those_alone_and_only_for_a_wh
     assert [effect for effect in effects if isinstance(effect, SetTimer)] != []
     assert node.say(Fired("tick"), after=CONFIG.awake_us) == []
     assert [type(effect) for effect in node.say(Wake(P)) + node.say(Tick(P, 1, 1, 1))] == [Refuse, Refuse]
+
+
+def test_k36_who_ticks_beats_once_where_it_beat_again_and_again() -> None:
+    """Lanes that lean back are told of for long after an event; nobody but those who wait for them has to hear that."""
+    node = StamperAlone()
+    node.say(SetLean(A, -200_000))
+    node.grant(B)
+    node.create(B)
+    node.say(Wake(STAMPERS[1]))
+    (timer,) = [e for e in node.say(Fired("beat")) if isinstance(e, SetTimer)]
+    assert CONFIG.beat_us < timer.at - node.now <= 200_001 + CONFIG.beat_us
+    node.now = timer.at
+    (timer,) = [e for e in node.say(Fired("beat")) if isinstance(e, SetTimer)]
+    assert timer.at - node.now == CONFIG.idle_beat_us, "nobody waits any more"
 
 
 def test_k36_a_tick_says_nothing_of_what_no_beat_has_listed() -> None:

@@ -275,9 +275,12 @@ class StamperMachine:
         return self._clock.promise(now) if self._state.is_warm else 0
 
     def _next_beat(self, now: Micros) -> Effect:
-        """Again and again while somebody may wait: lanes lean differently, and each beat may end a wait for one."""
-        waits = self._state.is_warm and self._beats.owed() is not None
-        pause = self._config.beat_us if waits else self._config.idle_beat_us
+        """Again and again while somebody may wait: lanes lean differently, and each beat may end a wait for one. Those
+        who keep us awake hear that in ticks."""
+        owed, config = self._beats.owed() if self._state.is_warm else None, self._config
+        pause = int(config.beat_us if owed is not None else config.idle_beat_us)
+        if owed is not None and self._beats.is_awake:
+            pause = min(max(owed - self._clock.reading(now) + 1, pause), config.idle_beat_us)
         return SetTimer("beat", max(now, self._in(self._beaten_at, pause)))
 
     def _beat_soon(self, now: Micros) -> list[Effect]:
