@@ -9,9 +9,12 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.test_cluster import free_ports
+from unisono.cli.asking import ask_all
+from unisono.cli.context import Destination
 from unisono.errors import MisuseError, PeerError, TransportError
-from unisono.model.deployment import Deployment
+from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.settings import NodeSpec, Region, Security
+from unisono.runtime.links.control import AskReport, NodeReport
 from unisono.runtime.node.node import Node
 
 
@@ -117,6 +120,24 @@ def test_a_region_that_is_not_there_is_refused(tmp_path: Path) -> None:
             with pytest.raises(MisuseError, match="region 'mars' is not one of deployment doors: local"):
                 async with unisono.connect(f"unisono://127.0.0.1:{port}", region="mars"):
                     pass
+
+    asyncio.run(main())
+
+
+def test_a_node_of_another_deployment_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """Two deployments on one machine, with the same ports and names of nodes: `status` must not show the other's."""
+
+    async def main() -> None:
+        (port,) = free_ports(1)
+        mine = structs.replace(deployment(port), name="mine")
+        async with Node(deployment(port), "hub", tmp_path):
+            (tmp_path / "mine.toml").write_text(dump_deployment(mine))
+            file = Destination(str(tmp_path / "mine.toml"), None, None)
+            _, answers = await ask_all(file, 5, AskReport, NodeReport)
+            _, own = await ask_all(Destination(f"unisono://127.0.0.1:{port}", None, None), 5, AskReport, NodeReport)
+        assert isinstance(own["hub"], NodeReport)
+        assert "this is deployment 'doors', not 'mine'" in str(answers["hub"])
+        assert isinstance(answers["hub"], TransportError)
 
     asyncio.run(main())
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from unisono.cli.context import Destination
-from unisono.errors import MisuseError, TransportError
+from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.runtime.client.finding import find_deployment
@@ -34,9 +34,13 @@ async def ask_all(
 
     async def ask(where: str) -> T | TransportError:
         try:
-            return await ask_node(where, secret, question, answer, timeout_s, tls)
+            return await ask_node(where, secret, question, answer, timeout_s, tls, deployment.name)
         except TransportError as error:
             return error
+        except PeerError as error:
+            if error.code != "deployment":
+                raise
+            return TransportError(str(error))
 
     answers = await asyncio.gather(*(ask(node.reached_at) for node in deployment.nodes))
     return deployment, {node.name: found for node, found in zip(deployment.nodes, answers, strict=True)}

@@ -309,7 +309,7 @@ async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) ->
     async def node(spec: NodeSpec) -> list[Finding]:
         began = time.perf_counter()
         try:
-            report = await ask_node(spec.reached_at, token, AskReport, NodeReport, timeout, tls)
+            report = await ask_node(spec.reached_at, token, AskReport, NodeReport, timeout, tls, deployment.name)
         except UnisonoError as problem:
             reports[spec.name] = TransportError(str(problem))
             return [Finding("node", spec.name, "broken", str(problem))]

@@ -54,4 +54,4 @@ async def ask_root(at: Destination, timeout_s: float, question: Callable[[Addres
     check_homes(deployment, "homes of topics")
     secret = at.token if at.token is not None else token_of(deployment.security, base)
     tls = client_context(deployment.security, base)
-    return await ask_node(deployment.root.reached_at, secret, question, answer, timeout_s, tls)
+    return await ask_node(deployment.root.reached_at, secret, question, answer, timeout_s, tls, deployment.name)

@@ -220,7 +220,7 @@ def _view(world: Emulation, players: list[_Player], agreed: bool, compared: int)
     for player in players:
         site = player.site
         node = next(spec for spec in world.deployment.nodes if spec.region == site.region)
-        role = "root" if node.parent is None else "leaf"
+        role = "broker" if world.deployment.kind == "causal" else "root" if node.parent is None else "leaf"
         table.add_row(
             site.region,
             f"{node.listen} {role}",

@@ -25,8 +25,10 @@ async def ask_node(
     answer: type[T],
     timeout_s: float = 5.0,
     tls: ssl.SSLContext | None = None,
+    deployment: str = "",
 ) -> T:
-    """Connects to `host:port`, asks, and returns the first message of the type `answer`.
+    """Connects to `host:port`, asks, and returns the first message of the type `answer`. A node of another deployment
+    than that, if one is named, gives no answer.
 
     report = await ask_node("127.0.0.1:7474", "", control.AskReport, control.NodeReport)
     """
@@ -48,9 +50,8 @@ async def ask_node(
             answered.set_exception(error or TransportError("the node closed the connection"))
 
     def make() -> Connection:
-        return Connection(
-            Codec(control.Letters), Hello("client", (me,)), True, admit, receive, closed, tokens=Tokens(own=token)
-        )
+        hello = Hello("client", (me,), deployment=deployment)
+        return Connection(Codec(control.Letters), hello, True, admit, receive, closed, tokens=Tokens(own=token))
 
     host, port = endpoint(where)
     try:
