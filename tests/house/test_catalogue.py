@@ -12,6 +12,9 @@ from tests.house.catalogue import DASHBOARD, PAGE, page, unknown_in
 from unisono.errors import InvariantError
 from unisono.model.metrics import CATALOGUE, OTHERS, Sample, expose, of_topics
 
+SOURCES = PAGE.parents[2] / "src"
+OPERATIONS = PAGE.with_name("operations.md")
+
 
 def test_the_page_of_metrics_is_made_from_the_catalogue() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.house.catalogue"
@@ -76,3 +79,11 @@ def test_topics_beyond_the_bound_are_one_line_and_their_sum_is_kept() -> None:
 def test_no_two_metrics_have_one_name_and_every_name_is_prometheus() -> None:
     assert all(re.fullmatch(r"unisono_[a-z_]+", name) for name in CATALOGUE)
     assert all(name.endswith("_total") == (metric.kind == "counter") for name, metric in CATALOGUE.items())
+
+
+def test_the_page_of_operations_has_every_event_of_the_log() -> None:
+    """`say(…, event="…")` in the sources, and rows of the table."""
+    said = {event for path in SOURCES.rglob("*.py") for event in re.findall(r'event="([a-z-]+)"', path.read_text())}
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", OPERATIONS.read_text(encoding="utf-8"), re.M)
+    assert {"broker-lost", "few-files"} <= said
+    assert said - {event for row in rows for event in re.findall(r"`([a-z-]+)`", row)} == set()
