@@ -202,8 +202,10 @@ async def replicated(
         spent = cpu_of(*roots) - before
         counts = [replica.status().rollbacks for replica in (first, second)]
         undos = sum(each.undos for each in counts) / max(sum(each.arrivals for each in counts), 1)
+        repair = sum(each.repair_s for each in counts) / len(took)
+        more = {"undos_per_operation": round(undos, 2), "repair_us_per_operation": round(repair * 1e6)}
         tentative = round(median(told) * 1e3, 2)
-        return row(case, spent, took, tentative_ms=tentative, under_way=under_way, undos_per_operation=round(undos, 2))
+        return row(case, spent, took, tentative_ms=tentative, under_way=under_way, **more)
 
 
 def run() -> list[dict[str, Any]]:

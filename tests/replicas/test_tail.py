@@ -241,6 +241,8 @@ def test_the_example_of_the_thesis_counts_what_it_says(tmp_path: Path) -> None:
     tail.settle([SqlOperation("other", 3, (SqlStatement("INSERT INTO t VALUES (30)"),))], "p3")
     counts = tail.counts
     assert (counts.arrivals, counts.with_undo, counts.undone, counts.undos) == (3, 2, 3, 6)
+    assert counts.foreseen_undos == 0, "all of them are the origin's own"
+    assert counts.repair_s > 0
     database.close()
 
 
@@ -294,7 +296,7 @@ def test_what_was_foreseen_is_tentative_until_its_order_is_known_or_never_comes(
     tail.foresee([insert("other", 3), insert("other", 2), insert("me", 1), insert("other", 4)])
     assert (rows(False), rows(True)) == ([], ["other 2", "me 1", "other 3"]), "as many as the bound, each once"
     tail.settle([insert("other", 2), insert("me", 1)], "p2")
-    assert tail.counts.undos == 0, "the order is the one in which they were heard"
+    assert (tail.counts.undos, tail.counts.repair_s) == (0, 0), "the order is the one in which they were heard"
     tail.foresee([insert("other", 2)])
     assert (rows(False), rows(True)) == (["other 2", "me 1"], ["other 2", "me 1", "other 3"])
     assert (tail.forget(), tail.foreseen) == ([], 1)
@@ -303,4 +305,8 @@ def test_what_was_foreseen_is_tentative_until_its_order_is_known_or_never_comes(
     assert rows(True) == ["other 2", "me 1", "me 2"], "what has no order for long is taken back"
     tail.settle([insert("other", 3)], "p3")
     assert rows(False) == ["other 2", "me 1", "other 3"], "and applied when it comes"
+    tail.foresee([insert("third", 1)])
+    tail.settle([insert("other", 4)], "p4")
+    counts = tail.counts
+    assert (counts.undos, counts.foreseen_undos) == (3, 1), "ours was taken back twice, the third one's once"
     database.close()

@@ -6,8 +6,10 @@ all of them are taken back in one step, it is applied, and they are done again: 
 waits is told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice, takewhile
+from time import perf_counter
 
 from msgspec import Struct
 
@@ -35,6 +37,10 @@ class RollbackCounts(Struct):
     """Tentative operations that were taken back at least once."""
     undos: int = 0
     """How often any of them was."""
+    foreseen_undos: int = 0
+    """Of these, how often one that another replica has made."""
+    repair_s: float = 0.0
+    """How long the database was busy with taking back and doing again."""
 
 
 class TentativeTail:
@@ -118,17 +124,27 @@ class TentativeTail:
         self.counts.arrivals += len(fresh)
         applied = [operation.name for operation in self._waiting[: len(self._answers)]]
         names = [operation.name for operation in fresh]
+        is_repair = False
         if applied[: len(names)] == names:
             stable = [(operation, self._answers.pop(operation.name)) for operation in fresh]
             before = self._take_back(len(names), counts=False)
         else:
-            before = self._take_back(0, counts=True)
+            is_repair = bool(self._answers)
+            with self._counted(is_repair):
+                before = self._take_back(0, counts=True)
             stable = [(operation, self._database.run(operation)) for operation in fresh]
             if before:
                 self.counts.with_undo += sum(name not in before for name in names)
         self._leave(names)
         self._database.commit(position, names, self._database.count + len(arrived))
-        return Settled(stable, self._do_again(before))
+        with self._counted(is_repair):
+            return Settled(stable, self._do_again(before))
+
+    @contextmanager
+    def _counted(self, is_repair: bool) -> Iterator[None]:
+        begun = perf_counter()
+        yield
+        self.counts.repair_s += (perf_counter() - begun) * is_repair
 
     def _fresh(self, arrived: Sequence[SqlOperation]) -> list[SqlOperation]:
         """Without those that had their effect already: what was published twice comes twice."""
@@ -160,6 +176,7 @@ class TentativeTail:
             self._database.undo(_mark(kept))
         if before and counts:
             self.counts.undos += len(before)
+            self.counts.foreseen_undos += sum(name in self._foreseen for name in before)
             self.counts.undone += len(before.keys() - self._undone)
             self._undone |= before.keys()
         return before
