@@ -107,6 +107,31 @@ async def test_a_row_is_its_payload_or_itself(tmp_path: Path, fresh: Callable[[]
                 task.cancel()
 
 
+@plays
+async def test_a_row_without_a_topic_stops_the_relay_until_it_is_told_where_such_rows_go(
+    tmp_path: Path, fresh: Callable[[], str]
+) -> None:
+    place = fresh()
+    with psycopg.connect(place, autocommit=True) as hand:
+        hand.execute("CREATE TABLE box(id int PRIMARY KEY, topic text, payload jsonb)")
+        async with hearing(tmp_path) as (deployment, stream):
+            async with Outbox(url(deployment, "east"), place, "box", config=QUICK) as outbox:
+                hand.execute(INSERT, (1, "1"))
+                hand.execute("INSERT INTO box VALUES (2, 'no topic!', '\"two\"'), (3, NULL, '3')")
+                hand.execute(INSERT, (4, "4"))
+                with pytest.raises(MisuseError, match=r'has no topic: "two" .*--otherwise TOPIC'):
+                    await outbox.run()
+            async with relaying(deployment, place, otherwise="trades") as outbox:
+                assert await heard(stream, 4) == [1, "two", 3, 4]
+                while outbox.status().published < 4:
+                    await asyncio.sleep(0.01)
+            async with Outbox(url(deployment, "east"), place, "box", config=QUICK) as outbox:
+                assert outbox.status().published == 4, "it tells at once how far it is"
+            for given in ({"topic": "a.*"}, {"otherwise": "no topic!"}):
+                with pytest.raises(MisuseError, match="is not a word"):
+                    Outbox(url(deployment, "east"), place, "box", **given)
+
+
 class Killed(Exception):
     """Nothing after it happens."""
 
@@ -288,6 +313,11 @@ async def test_what_does_not_fit_is_refused_with_what_to_do(
             OutboxSource(clerk, "box", role)
         with pytest.raises(MisuseError, match="no table nowhere"):
             OutboxSource(place, "nowhere", "x")
+        with pytest.raises(MisuseError, match="write it as in SQL"):
+            OutboxSource(place, "odd name", "x")
+        hand.execute("CREATE VIEW seen AS SELECT 1 AS x")
+        with pytest.raises(MisuseError, match="something else"):
+            OutboxSource(place, "seen", "x")
         hand.execute("CREATE UNLOGGED TABLE light(x int)")
         with pytest.raises(MisuseError, match="unlogged"):
             OutboxSource(place, "light", "x")
@@ -298,6 +328,8 @@ async def test_what_does_not_fit_is_refused_with_what_to_do(
         with pytest.raises(MisuseError, match="another relay"):
             OutboxSource(clerk, "box", role)
         source.close()
+        with pytest.raises(MisuseError, match=f"'{role}' has the slot"):
+            OutboxSource(clerk, "box", role.replace("_", "-"))
         hand.execute("CREATE TABLE second(x int)")
         with pytest.raises(MisuseError, match="choose another --name"):
             OutboxSource(place, "second", role)

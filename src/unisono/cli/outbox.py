@@ -22,6 +22,7 @@ def outbox(
     url: Annotated[str, typer.Argument(metavar="URL", help="The database: postgres://user@host/name.")],
     table: Annotated[str, typer.Option(help="The table whose rows become events.")],
     topic: Annotated[str | None, typer.Option(help="Where they go, if no column topic says so.")] = None,
+    otherwise: Annotated[str | None, typer.Option(help="Where rows go whose column topic is no topic.")] = None,
     name: Annotated[
         str | None, typer.Option(help="Whose events these are, for ever; of database and table, if not given.")
     ] = None,
@@ -32,15 +33,23 @@ def outbox(
 
     Example: unisono outbox unisono://127.0.0.1:7474 postgres://app@127.0.0.1/shop --table outbox
     """
-    run(_relay(reach(where, token, None), url, table, topic, name, as_json))
+    run(_relay(reach(where, token, None), url, table, topic, otherwise, name, as_json))
 
 
-async def _relay(at: Destination, url: str, table: str, topic: str | None, name: str | None, as_json: bool) -> None:
+async def _relay(
+    at: Destination,
+    url: str,
+    table: str,
+    topic: str | None,
+    otherwise: str | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
     from unisono.outbox.relay import Outbox  # help is there without the extra `postgres`
     from unisono.postgres.address import place_of
 
     stop = asyncio.ensure_future(stop_signal().wait())
-    async with Outbox(at.where, url, table, topic=topic, name=name, token=at.token) as relay:
+    async with Outbox(at.where, url, table, topic=topic, otherwise=otherwise, name=name, token=at.token) as relay:
         print(f"rows of {table} at {place_of(url)} become events", file=sys.stderr, flush=True)
         relaying = asyncio.ensure_future(relay.run())
         told: OutboxStatus | None = None

@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from unisono.errors import ForgottenError, MisuseError, TransportError
 from unisono.model.deployment import Deployment
-from unisono.outbox.changes import CommittedRows, payload_of
+from unisono.model.interest import check_topic_name
+from unisono.outbox.changes import CommittedRows, InsertedRow, payload_of
 from unisono.outbox.source import OutboxSource, lsn_text
 from unisono.runtime.client.publishing.named import NamedEvent, NamedPublisher, named_publisher
 
@@ -68,12 +69,17 @@ class Outbox:
         table: str,
         *,
         topic: str | None = None,
+        otherwise: str | None = None,
         name: str | None = None,
         token: str | None = None,
         config: OutboxConfig = OutboxConfig(),
     ) -> None:
-        """Rows go to `topic`, or to what their column `topic` says. `name` is for ever, and of one table only."""
-        self._where, self._url, self._table, self._topic = where, url, table, topic
+        """Rows go to `topic`, or to what their column `topic` says, and where that is no topic to `otherwise`.
+        `name` is for ever, and of one table only."""
+        for given in (topic, otherwise):
+            if given is not None:
+                check_topic_name(given)
+        self._where, self._url, self._table, self._topic, self._otherwise = where, url, table, topic, otherwise
         self._name = name or _named_after(url, table)
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,48}", self._name):
             raise MisuseError(f"{self._name!r} is no name for an outbox: up to 48 letters, digits, - and _")
@@ -90,6 +96,7 @@ class Outbox:
         except BaseException:
             self._thread.shutdown()
             raise
+        self._published, self._upto = self._source.state.number, self._source.state.upto
         return self
 
     async def __aexit__(
@@ -189,13 +196,21 @@ class Outbox:
         for commit in commits:
             for row in commit.rows:
                 number += 1
-                topic = self._topic if self._topic is not None else row.value("topic")
-                if not topic:
-                    raise MisuseError(
-                        f"a row of {self._table} has no topic: add a column topic, NOT NULL, or name one with --topic"
-                    )
+                topic = self._topic if self._topic is not None else self._topic_of(row)
                 events.append(NamedEvent(topic, number, payload_of(row)))
         return events
+
+    def _topic_of(self, row: InsertedRow) -> str:
+        try:
+            return check_topic_name(row.value("topic") or "")
+        except MisuseError as error:
+            if self._otherwise is not None:
+                return self._otherwise
+            shown = payload_of(row)[:80].decode(errors="replace")
+            raise MisuseError(
+                f"a row of {self._table} has no topic: {shown} ({error}). It waits in the log, and all that comes after "
+                "it: begin again with --otherwise TOPIC for such rows, or with --topic for all"
+            ) from None
 
     def _in_thread(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._thread, work)

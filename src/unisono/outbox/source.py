@@ -48,7 +48,7 @@ class OutboxSource:
     def __init__(self, url: str, table: str, name: str) -> None:
         """Makes publication, slot and state where they are not there yet; MisuseError says what to do first."""
         self.table, self.name = table, name
-        self.slot = "unisono_" + name.lower().replace("-", "_")
+        self.slot = _slot_of(name)
         self._connection = PostgresConnection(
             url, f"unisono outbox {name}", DateStyle="ISO", TimeZone="UTC", bytea_output="hex", extra_float_digits="1"
         )
@@ -86,11 +86,12 @@ class OutboxSource:
         if texts("SELECT to_regclass($1)::text", ("_unisono.progress",)) != [("",)]:
             raise MisuseError(f"{self.place} is a replica: its rows would become events once per replica")
         found = texts(
-            "SELECT c.oid::regclass::text, c.relpersistence::text FROM pg_class c WHERE c.oid = to_regclass($1)",
+            "SELECT c.oid::regclass::text, c.relpersistence::text, c.relkind::text FROM pg_class c "
+            "WHERE c.oid = to_regclass($1)",
             (self.table,),
         )
-        if not found:
-            raise MisuseError(f"{self.place} has no table {self.table}")
+        if not found or found[0][2] not in "rp":
+            raise MisuseError(f"{self.place} has no table {self.table}{': that is something else' if found else ''}")
         if found[0][1] != "p":
             raise MisuseError(f"{self.table} is unlogged or temporary: nothing tells of its rows")
         if texts("SELECT to_regclass($1)::text", (f"{SCHEMA}.state",)) == [("",)]:
@@ -110,6 +111,9 @@ class OutboxSource:
             if known != [(source,)]:
                 raise MisuseError(f"outbox {self.name!r} relays {known[0][0]}, not {source}: choose another --name")
             return
+        for (other,) in self._connection.texts(f"SELECT name FROM {SCHEMA}.state"):
+            if _slot_of(other) == self.slot:
+                raise MisuseError(f"outbox {other!r} has the slot {self.slot} already: choose another --name")
         if not self._slot():
             self._connection.run("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (self.slot,))
         system, timeline = self._identity()
@@ -245,12 +249,19 @@ class OutboxSource:
                 role, database = self._connection.texts("SELECT current_user::text, current_database()::text")[0]
                 what = _RIGHTS.format(role=role, database=database, table=self.table)
                 return MisuseError(f"{self.place}: {error}: {what}")
+            case "42602":
+                return MisuseError(f"{self.table} is no name of a table: write it as in SQL, like '\"Odd name\"'")
             case "53400":
                 return MisuseError(f"{self.place}: {error}: raise max_replication_slots, or drop slots nobody uses")
             case "55006":
                 return MisuseError(f"{self.place}: {error}: somebody else reads the slot {self.slot}")
             case _:
                 return TransportError(f"{self.place}: {error} ({error.state})")
+
+
+def _slot_of(name: str) -> str:
+    """Slots have small letters, digits and _ in their names."""
+    return "unisono_" + name.lower().replace("-", "_")
 
 
 def lsn_text(lsn: int) -> str:
