@@ -208,7 +208,7 @@ class Outbox:
                 return self._otherwise
             shown = payload_of(row)[:80].decode(errors="replace")
             raise MisuseError(
-                f"a row of {self._table} has no topic: {shown} ({error}). It waits in the log, and all that comes after "
+                f"a row of {self._table} has no topic: {shown} ({error}). It waits in the log, and all after "
                 "it: begin again with --otherwise TOPIC for such rows, or with --topic for all"
             ) from None
 
