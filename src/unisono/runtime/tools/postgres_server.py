@@ -12,6 +12,8 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,6 +22,8 @@ from unisono.errors import TransportError
 
 START_S = 30.0
 """How long a server may take to answer."""
+GONE_S = 10.0
+"""How long processes that were killed may take to be gone."""
 
 
 class PostgresServerConfig(Struct, frozen=True):
@@ -143,15 +147,17 @@ class PostgresServer:
         """kill -9, of the server and of all that it has started: what is left of them would keep the next one out."""
         if self._process is None:
             return
+        self._process.send_signal(signal.SIGSTOP)  # it starts nobody any more
         started = _children(self._process.pid)
         self._process.kill()
         self._process.wait()
         self._process = None
         for pid in started:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        until = time.monotonic() + GONE_S
+        while any(map(_is_alive, started)) and time.monotonic() < until:
+            time.sleep(0.001)
 
     @staticmethod
     def free_port() -> int:
@@ -170,3 +176,11 @@ class PostgresServer:
 def _children(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in children.read_text().split()] if children.exists() else []
+
+
+def _is_alive(pid: int) -> bool:
+    """It may still have memory: it is neither gone nor waits for somebody to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
