@@ -30,6 +30,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """The longest frame after the hello; a connection holds at most one that is not whole yet."""
     waiting_bytes_max: AtLeastOne = 64 << 20
     """What waits for one peer that does not read; beyond it the connection is closed."""
+    bytes_max: AtLeastOne = 1 << 30
+    """What all connections of a node hold together: frames that are not whole, letters that wait for their turn, and
+    what is not read; at the bound the client that holds most is closed."""
     topics_max: AtLeastOne = 1_000_000
     """Topics born at one node, and topics of one subscription: an archive and a pattern may hear all that there are."""
     client_topics_max: AtLeastOne = 10_000
@@ -50,7 +53,7 @@ REASONS = {
     "address": "a client gives itself a name that is a node's, is not one, or is one too many",
     "address-taken": "somebody else is connected under this name, and the newcomer has not shown that session's secret",
     "advertisement": "an event outside what its publisher has advertised to an overlay",
-    "bytes": "too much waits for a peer that does not read",
+    "bytes": "too much waits for a peer that does not read, or all together hold too much and this one most",
     "connections": "the node has as many connections as it takes",
     "control": "only nodes publish control",
     "deployment": "the party belongs to another deployment",

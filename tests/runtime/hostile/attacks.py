@@ -47,6 +47,16 @@ async def told(target: Target, code: str, *frames: bytes) -> None:
         assert await one.is_told(code)
 
 
+async def some_looks(target: Target, code: str, one: Attacker | None = None, again: bytes = b"") -> None:
+    """Until something is refused with this code, saying `again` meanwhile; that it was is for the test to say."""
+    before = await target.refused(code)
+    for _ in range(50):
+        if one is not None:
+            await asyncio.wait_for(one.send(again), 20)
+        if await target.refused(code) > before:
+            return
+
+
 async def told_inside(target: Target, code: str, *messages: object, address: str = ME) -> None:
     """Says this as a client that was let in."""
     async with attacker(target.place) as one:
@@ -385,6 +395,17 @@ async def answers_that_are_never_read(target: Target) -> None:
             await asyncio.wait_for(one.say(*[naming.OpenTopics(ME, i, names) for i in range(1_000)]), 20)
 
 
+@refused_as("bytes")
+async def frames_of_many_that_are_never_whole(target: Target) -> None:
+    many = [Attacker(*await asyncio.open_connection(*target.place)) for _ in range(8)]
+    for number, one in enumerate(many):
+        await one.enter(f"m{number}")
+        await one.send(SMALL.frame_bytes_max.to_bytes(4, "big") + bytes(SMALL.frame_bytes_max - 1))
+    await some_looks(target, "bytes")
+    for one in many:
+        one.close()
+
+
 # the embedded broker
 
 
@@ -431,6 +452,30 @@ async def channels_of_the_broker_without_end(target: Target) -> None:
 async def a_count_of_items_at_the_end_of_64_bits(target: Target) -> None:
     group = wire.ItemGroup("trades", False, 2**64 - 1, msgspec.Raw(b"\xc0"))
     await told_by_broker(target, "range", broker_frame(wire.Greet("s")), broker_frame(group))
+
+
+@refused_as("bytes")
+async def a_frame_to_the_broker_that_is_never_whole(target: Target) -> None:
+    frame = (wire.FRAME_BYTES_MAX).to_bytes(4, "big") + bytes(SMALL.bytes_max // 40)
+    async with attacker(broker_place(target)) as one:
+        await one.send(broker_frame(wire.Greet("s")))
+        await some_looks(target, "bytes", one, frame)
+
+
+@refused_as("bytes")
+async def items_of_the_broker_that_many_do_not_read(target: Target) -> None:
+    group = wire.ItemGroup("flood", False, 1, msgspec.Raw(msgspec.msgpack.encode(bytes(1 << 20))))
+    many = [Attacker(*await asyncio.open_connection(*broker_place(target))) for _ in range(4)]
+    for number, one in enumerate(many):
+        await one.send(broker_frame(wire.Greet(f"s{number}"), wire.OpenChannel("flood", False, 1)))
+        while b"opened" not in (await one.body() or b"opened"):
+            pass
+        one.reader._limit = 1  # type: ignore[attr-defined]  # the transport stops reading
+    async with attacker(broker_place(target)) as publisher:
+        await publisher.send(broker_frame(wire.Greet("p")))
+        await some_looks(target, "bytes", publisher, broker_frame(group))
+    for one in many:
+        one.close()
 
 
 @refused_as("protocol")

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from tests.runtime.hostile.world import HUB, ME, SMALL, Attacker, attacker, broker_frame, broker_place, target
@@ -201,6 +202,23 @@ def test_a_burst_of_pings_to_an_embedded_broker_is_answered_in_turns(tmp_path: P
             while answered < 1_000 and (body := await one.body()) is not None:
                 answered += body.count(b"pong")
             assert answered == 1_000
+
+    asyncio.run(run())
+
+
+def test_a_burst_of_long_items_to_an_embedded_broker_is_handed_over_in_turns(tmp_path: Path) -> None:
+    """Whoever publishes much, on a topic of nobody even, does not keep the node waiting."""
+
+    async def run() -> None:
+        async with asyncio.timeout(60), target(tmp_path) as node, attacker(broker_place(node)) as one:
+            await one.send(broker_frame(server.Greet("mallory")))
+            await one.body()
+            (mine,) = [peer for peer in node.node.broker.connections if peer._session == "mallory"]
+            group = server.ItemGroup("elsewhere", False, 1, msgspec.Raw(msgspec.msgpack.encode(bytes(10_000))))
+            groups = TURN_MESSAGES_MAX * server.GROUP_BYTES // 10_000
+            mine.data_received(broker_frame(*[group] * (groups + 1), server.PutItems(7)))
+            assert mine._out_bytes == 0, "the end of the burst has not had its turn"
+            assert b"taken" in (await one.body() or b"")
 
     asyncio.run(run())
 

@@ -33,6 +33,7 @@ SMALL = Limits(
     hello_s=0.3,
     frame_bytes_max=1 << 20,
     waiting_bytes_max=1 << 20,
+    bytes_max=6 << 20,
     topics_max=500,
     client_topics_max=50,
     client_subscriptions_max=20,

@@ -21,6 +21,7 @@ from msgspec import Struct
 from unisono.errors import PeerError, TransportError, UnisonoError
 from unisono.runtime.links.frames import LETTERS_MAX, Codec, FrameReader, Hello, Letter, Rejected, encode_frame
 from unisono.runtime.links.greeting import Greeting, RejectedError
+from unisono.runtime.links.holding import LITTLE_BYTES, Holding
 from unisono.runtime.links.pace import TURN_FRAMES_MAX, Pace
 from unisono.runtime.links.security import Tokens
 
@@ -78,10 +79,12 @@ class Connection(asyncio.Protocol):
         made: Callable[["Connection"], Rejected | None] = _turn_nobody_away,
         refused: Callable[[str, str], None] = _count_nothing,
         pause_s: Callable[["Connection"], float] = _do_not_pause,
+        holding: Holding | None = None,
     ) -> None:
         """`admit` and, before anything was said, `made` return why the peer is not wanted, or None; `closed` is called
         once, with what went wrong; `refused` with the code of what we did not take, and why; `pause_s` says how long
-        we wait before more is read of what has arrived."""
+        we wait before more is read of what has arrived; `holding` counts what all connections hold."""
+        self._holding = holding or Holding(config.waiting_bytes_max)
         self.peer: Hello | None = None
         self.error: UnisonoError | None = None
         self.gone: asyncio.Future[None] | None = None
@@ -124,6 +127,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._reading_paused = False
         self._bodies: Iterator[memoryview] | None = None  # frames that have arrived, and have not had their turn
+        self._body_bytes = 0  # of the last frame
+        self._held_before = 0
 
     # asyncio calls these
 
@@ -146,6 +151,22 @@ class Connection(asyncio.Protocol):
         bodies = self._reader.feed(data)
         self._bodies = bodies if self._bodies is None else chain(self._bodies, bodies)
         self._read_some()
+        self._note_held()
+
+    @property
+    def held_bytes(self) -> int:
+        """Frames that are not whole, letters that wait for their turn, and what the peer does not read."""
+        return self._reader.held_bytes + self._aside_bytes + (self._body_bytes if self.unheard else 0)
+
+    @property
+    def is_of_a_client(self) -> bool:
+        return self.peer is None or self.peer.kind == "client"
+
+    def _note_held(self) -> None:
+        held = self.held_bytes
+        if (held >= LITTLE_BYTES or self._held_before) and held != self._held_before and self.error is None:
+            self._held_before = held
+            self._holding.note(self, held)
 
     def _read_some(self) -> None:
         """What has arrived, up to what others can wait for; the rest of it has its turn when they had theirs."""
@@ -155,6 +176,7 @@ class Connection(asyncio.Protocol):
         try:
             for body in self._bodies:
                 if self.peer is not None:
+                    self._body_bytes = len(body)
                     self._hear(self._codec.decode(body))
                 else:
                     self._greet(body)
@@ -189,6 +211,7 @@ class Connection(asyncio.Protocol):
             self._out.clear()
             self._aside.clear()
             self.unheard.clear()
+            self._holding.forget(self)
             self._closed(self, self.error)
 
     # the owner calls these
@@ -217,6 +240,11 @@ class Connection(asyncio.Protocol):
         if self.error is not None:
             return
         self.error, self.stops = error, True
+        self._holding.forget(self)
+        self._aside.clear()
+        self._aside_bytes, self._bodies = 0, None
+        self.unheard.clear()
+        self._reader.clear()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(Rejected(str(error), error.code)))
             self.pause_reading()
@@ -235,6 +263,7 @@ class Connection(asyncio.Protocol):
     def resume_reading(self) -> None:
         """Goes on with what has arrived, then with what comes."""
         self._read_some()
+        self._note_held()
         if self.waits or self._bodies is not None:
             return
         if self._transport is not None and self._reading_paused and not self._transport.is_closing():
@@ -305,6 +334,7 @@ class Connection(asyncio.Protocol):
             return
         if self._aside:
             aside, self._aside, self._aside_bytes = self._aside, [], 0
+            self._note_held()
             for frame in _frames(aside, self._config.frame_bytes_max):
                 self.bytes_out += len(frame)
                 self._transport.write(frame)
@@ -330,6 +360,7 @@ class Connection(asyncio.Protocol):
             error = TransportError(f"{self._aside_bytes} bytes wait and the peer does not read")
             self._refused("bytes", f"{self.whom()}: {error}")
             self.close(error)
+        self._note_held()
 
     def _pack(self, letters: list[Letter[Any]]) -> bytes:
         if len(letters) <= LETTERS_MAX:

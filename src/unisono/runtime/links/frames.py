@@ -100,6 +100,14 @@ class FrameReader:
         self._rest = bytearray()
         self._need = 0
 
+    @property
+    def held_bytes(self) -> int:
+        """Of the frame that is not whole yet."""
+        return len(self._rest)
+
+    def clear(self) -> None:
+        self._rest = bytearray()
+
     def feed(self, data: bytes) -> Iterator[memoryview]:
         """The bodies completed by `data`; raises PeerError as soon as a length is too long."""
         if self._rest:

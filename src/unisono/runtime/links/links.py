@@ -35,6 +35,7 @@ from unisono.model.ids import Address
 from unisono.model.settings import Right
 from unisono.runtime.links.connection import Connection, SendMeter, WireConfig
 from unisono.runtime.links.frames import Codec, Hello, Letter, Rejected
+from unisono.runtime.links.holding import Holding
 from unisono.runtime.links.pace import ALONE_S, BACKLOG_MAX, BACKLOG_S, TURN_LETTERS_MAX
 from unisono.runtime.links.refusals import Refusals
 from unisono.runtime.links.security import Tokens
@@ -71,6 +72,8 @@ class LinksConfig(Struct, frozen=True):
     """Addresses of one connection."""
     questions_per_s: int = 500
     """Of one client, or of all that ask more than that together."""
+    bytes_max: int = 1 << 30
+    """What all connections may hold: frames that are not whole, letters that wait, what others do not read."""
     wire: WireConfig = WireConfig()
 
 
@@ -114,6 +117,8 @@ class Links:
         """`admit` gives the reason to reject a party; `sender` says who a message claims to be from."""
         self.counters = LinkCounters()
         self.refusals = refusals or Refusals()
+        self.holding = Holding(config.bytes_max)
+        """What all connections hold; those of an embedded broker count, too."""
         self.backlog: Callable[[], int] = lambda: 0
         """For the owner: how many inputs wait to be handled."""
         self._tokens, self._seed = tokens, secrets.token_bytes(16)
@@ -285,6 +290,7 @@ class Links:
             self._made,
             self.refusals.count,
             self.pause_s,
+            self.holding,
         )
         if dialed:
             connection.gone = asyncio.get_running_loop().create_future()

@@ -24,6 +24,7 @@ def links_config(limits: Limits, base: LinksConfig) -> LinksConfig:
         connections_unknown_max=limits.connections_unknown_max,
         hello_addresses_max=limits.hello_addresses_max,
         questions_per_s=limits.client_questions_per_s,
+        bytes_max=limits.bytes_max,
         wire=structs.replace(
             base.wire,
             frame_bytes_max=limits.frame_bytes_max,

@@ -224,7 +224,8 @@ class Node:
         if "broker" in self.spec.roles and self.deployment.broker.kind == "embedded":
             own = self._tokens.node if self._tokens.node != self._tokens.client else ""
             config = embedded_config(self.deployment.limits, self._tokens.client, own)
-            self.broker = EmbeddedBroker(structs.replace(config, rights=self._tokens.rights), self.refusals)
+            config = structs.replace(config, rights=self._tokens.rights)
+            self.broker = EmbeddedBroker(config, self.refusals, self.links.holding)
             tls = server_context(self.deployment.security, self.base)
             await self.broker.start(*embedded_listens(self.deployment), tls)
         if "sequencer" in self.spec.roles:

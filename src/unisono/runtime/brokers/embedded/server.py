@@ -27,6 +27,7 @@ from unisono.model.address import host_port
 from unisono.model.settings import Right
 from unisono.runtime.brokers.contract import is_adopted, original
 from unisono.runtime.links.frames import UNREADABLE, FrameReader, code_of
+from unisono.runtime.links.holding import LITTLE_BYTES, Holding
 from unisono.runtime.links.refusals import Refusals
 from unisono.runtime.links.security import NONCE_BYTES, prove
 
@@ -41,6 +42,8 @@ MESSAGES_MAX = 65_536
 """Messages of one frame."""
 TURN_MESSAGES_MAX = 256
 """Groups of one connection that are handled before others have their turn; everything else counts as four."""
+GROUP_BYTES = 256
+"""A group that is longer counts as several."""
 TURN_S = 0.001
 """How long their turn is: who has sent more than that at once goes on later."""
 
@@ -194,8 +197,14 @@ class EmbeddedBrokerConfig(Struct, frozen=True):
 class EmbeddedBroker:
     """Listens, and fans out."""
 
-    def __init__(self, config: EmbeddedBrokerConfig = EmbeddedBrokerConfig(), refusals: Refusals | None = None) -> None:
+    def __init__(
+        self,
+        config: EmbeddedBrokerConfig = EmbeddedBrokerConfig(),
+        refusals: Refusals | None = None,
+        holding: Holding | None = None,
+    ) -> None:
         self.config, self.refusals = config, refusals or Refusals()
+        self.holding = holding or Holding(1 << 30)
         self.connections: dict[_Peer, None] = {}
         self.unknown: dict[_Peer, None] = {}  # of these, who has not greeted, in the order of arrival
         self.channels: dict[Channel, dict[_Peer, None]] = {}
@@ -257,7 +266,7 @@ class _Peer(asyncio.Protocol):
         self._right: Right | None = None  # None: every topic
         self._channels: dict[Channel, None] = {}
         self._out: list[bytes] = []
-        self._out_bytes = 0
+        self._out_bytes = self._held_before = 0
         self._unheard: Iterator[FromClient | None] | None = None  # has arrived, and not had its turn
         self._reading_paused = False
         self._waits_for: dict[_Peer, None] = {}  # slow subscribers we, as a publisher, wait for
@@ -285,6 +294,22 @@ class _Peer(asyncio.Protocol):
         messages = self._messages(data)
         self._unheard = messages if self._unheard is None else chain(self._unheard, messages)
         self._hear_some()
+        self._note_held()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of a frame that is not whole, and of what is not read."""
+        return self._reader.held_bytes + self._out_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def is_of_a_client(self) -> bool:
+        return self._broker.config.node_token == "" or not self._may_control
+
+    def _note_held(self) -> None:
+        held = self.held_bytes
+        if (held >= LITTLE_BYTES or self._held_before) and not self._transport.is_closing():
+            self._held_before = held
+            self._broker.holding.note(self, held)
 
     def _messages(self, data: bytes) -> Iterator[FromClient | None]:
         """None for every frame, which may be empty."""
@@ -301,7 +326,7 @@ class _Peer(asyncio.Protocol):
             for message in self._unheard:
                 if message is not None:
                     self._handle(message)
-                heard += 1 if type(message) is ItemGroup else 4
+                heard += 1 + len(message.items) // GROUP_BYTES if type(message) is ItemGroup else 4
                 if self._waits_for or heard >= TURN_MESSAGES_MAX or self._transport.is_closing():
                     self._pause_reading()
                     if not self._waits_for:
@@ -325,6 +350,9 @@ class _Peer(asyncio.Protocol):
         """Closes, and tells the other side why; it need not read that."""
         self._broker.refusals.count(error.code, str(error))
         self._broker.unknown.pop(self, None)
+        self._broker.holding.forget(self)
+        self._unheard = None
+        self._reader.clear()
         if not self._transport.is_closing():
             self._transport.write(pack([encoder.encode(NotWelcome(str(error), error.code))]))
             self._transport.close()
@@ -340,6 +368,7 @@ class _Peer(asyncio.Protocol):
             self._timer.cancel()
         self._broker.connections.pop(self, None)
         self._broker.unknown.pop(self, None)
+        self._broker.holding.forget(self)
         for channel in list(self._channels):
             self._leave(channel)
         self._release_publishers()
@@ -360,6 +389,7 @@ class _Peer(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._congested = self._gapping = False
+        self._note_held()
         self._release_publishers()
         dropped, self._dropped = self._dropped, {}
         for (topic, control), count in dropped.items():
@@ -381,6 +411,8 @@ class _Peer(asyncio.Protocol):
             out, self._out, self._out_bytes = self._out, [], 0
             if not self._transport.is_closing():
                 self._transport.write(pack(out))
+                if self._congested:
+                    self._note_held()
 
     def _handle(self, message: FromClient) -> None:
         if self._session is None and not isinstance(message, Greet | ProveToken):
