@@ -24,6 +24,8 @@ SMALL = {
     "causal": ["--events", "60", "--singles", "4", "--rounds", "1"],
 }
 """Benchmarks with processes of ours in them, and how they are over in seconds."""
+LONG = ("causal", "hostile", "publish")
+"""Those that take ten seconds all the same."""
 BENCHMARK = '"""A toy."""\n\ndef run():\n    return [{"case": "a", "rate": 10}, {"case": "b", "rate": 20}]\n'
 
 
@@ -147,7 +149,9 @@ def test_a_broken_result_file_is_told_by_its_line(tmp_path: Path) -> None:
         last_rows(tmp_path / "x.jsonl")
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.campaign] if name in LONG else []) for name in SMALL]
+)
 def test_benchmarks_with_processes_still_run(name: str, tmp_path: Path) -> None:
     """They speak the protocols themselves, and would be left behind by a change."""
     command = [sys.executable, HOME / f"{name}.py", *SMALL[name]]

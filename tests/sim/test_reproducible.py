@@ -12,7 +12,7 @@ import pytest
 from unisono.model.journal import encode_line
 from unisono.sim import scenario
 
-FIRST_US = 2_000_000
+FIRST_US = 1_000_000
 PLAY_ALL = """
 import json
 from tests.sim.test_reproducible import digest
