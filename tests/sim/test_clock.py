@@ -1,6 +1,6 @@
 """The clock order under reordering, churn, losses, crashes and clocks that are an hour wrong.
 
-The default suite plays a few dozen seeds of each scenario, `make campaign` twenty thousand.
+The default suite plays a few seeds of each scenario, `make campaign` twenty thousand.
 """
 
 import pytest
