@@ -13,7 +13,7 @@ from unisono.cli.asking import ask_all
 from unisono.cli.context import Destination
 from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.model.deployment import Deployment, dump_deployment
-from unisono.model.settings import NodeSpec, Region, Security
+from unisono.model.settings import Kind, NodeSpec, Region, Security
 from unisono.runtime.links.control import AskReport, NodeReport
 from unisono.runtime.node.node import Node
 
@@ -121,6 +121,24 @@ def test_a_region_that_is_not_there_is_refused(tmp_path: Path) -> None:
                 async with unisono.connect(f"unisono://127.0.0.1:{port}", region="mars"):
                     pass
 
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["overlay", "causal", "regions"])
+def test_a_broker_that_lets_nobody_in_is_not_said_to_be_away(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        broker = NodeSpec("hub", listen=f"127.0.0.1:{port}", roles=(kind,))
+        guarded = Deployment(1, "doors", kind=kind, nodes=(broker,), security=Security(token_variable="DOOR"))
+        async with Node(guarded, "hub"):
+            with pytest.raises(PeerError, match=r"^broker hub at .*wrong token for a client.*--token"):
+                async with unisono.connect(guarded, token="wrong", timeout=1):
+                    pass
+        with pytest.raises(TransportError, match=r"^no broker answers \(hub at .*unisono node FILE hub"):
+            async with unisono.connect(guarded, token="right", timeout=1):
+                pass
+
+    monkeypatch.setenv("DOOR", "right")
     asyncio.run(main())
 
 

@@ -33,7 +33,7 @@ from unisono.runtime.client.subscription.request import SubscribeRequest
 from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.driver.host import Host
 from unisono.runtime.links import control
-from unisono.runtime.links.dialing import dial_node
+from unisono.runtime.links.dialing import dial_node, unanswered
 from unisono.runtime.links.frames import Hello
 from unisono.runtime.mesh.datagrams import MeshSocket, local_host_towards, resolve, resolve_all
 
@@ -140,8 +140,7 @@ class CausalSession(Session):
         assert self._link is not None
         await asyncio.wait([self._link], timeout=self.config.open_s)
         if not self._link.done():
-            where = ", ".join(f"{node.name} at {node.reached_at}" for node in self.brokers[:3])
-            raise TransportError(f"no broker answers ({where}). Start one with: unisono node FILE {self.broker.name}")
+            raise unanswered(self.links, self.brokers)
 
     # what people call
 

@@ -27,7 +27,7 @@ from unisono.runtime.client.subscription.request import SubscribeRequest
 from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.driver.host import Host
 from unisono.runtime.links import control
-from unisono.runtime.links.dialing import dial_node
+from unisono.runtime.links.dialing import dial_node, unanswered
 from unisono.runtime.links.frames import Hello
 from unisono.structures.hosting import Forget
 
@@ -88,8 +88,7 @@ class OverlaySession(Session):
         assert self._link is not None
         await asyncio.wait([self._link], timeout=self.config.open_s)
         if not self._link.done():
-            where = f"{self.broker.name} at {self.broker.reached_at}"
-            raise TransportError(f"broker {where} does not answer. Start it with: unisono node FILE {self.broker.name}")
+            raise unanswered(self.links, [self.broker])
 
     # what people call
 

@@ -35,6 +35,7 @@ from unisono.model.ids import Address
 from unisono.model.settings import Right
 from unisono.runtime.links.connection import Connection, SendMeter, WireConfig
 from unisono.runtime.links.frames import Codec, Hello, Letter, Rejected
+from unisono.runtime.links.greeting import RejectedError
 from unisono.runtime.links.holding import Holding
 from unisono.runtime.links.pace import ALONE_S, BACKLOG_MAX, BACKLOG_S, TURN_LETTERS_MAX
 from unisono.runtime.links.refusals import Refusals
@@ -139,6 +140,8 @@ class Links:
         self.meters: dict[Address, SendMeter] = {}
         self.problems: dict[Address, str] = {}
         """Why a peer that we dial is not connected, the last time it was tried."""
+        self.rejections: dict[Address, RejectedError] = {}
+        """Of peers that are there and did not let us in, the last time."""
         self._traffic: dict[str, tuple[int, int]] = {}  # of connections that are gone
 
     async def bind(self, host: str, port: int) -> int:
@@ -341,6 +344,10 @@ class Links:
                     pause = self._config.redial_s_min
                 why = connection.error or "it closed the connection"
                 self.problems[peer] = f"{host_port(host, port)}: {why}"
+                if isinstance(connection.error, RejectedError):
+                    self.rejections[peer] = connection.error
+                else:
+                    self.rejections.pop(peer, None)
             await asyncio.sleep(pause * (0.5 + self._dice.random()))
             pause = min(2 * pause, self._config.redial_s_max)
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from unisono.errors import InvariantError, TransportError, UnisonoError
+from unisono.errors import InvariantError, UnisonoError
 from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
@@ -24,7 +24,7 @@ from unisono.protocols.regions.messages import (
     RegionMeasured,
 )
 from unisono.runtime.driver.host import Host
-from unisono.runtime.links.dialing import dial_node
+from unisono.runtime.links.dialing import dial_node, unanswered
 from unisono.runtime.links.frames import Hello
 from unisono.runtime.links.links import LetterReceiver, Links
 
@@ -81,8 +81,7 @@ class RegionsDoor:
         assert self._link is not None
         await asyncio.wait([self._link], timeout=patience_s)
         if not self._link.done():
-            where = ", ".join(f"{node.name} at {node.reached_at}" for node in self.brokers[:3])
-            raise TransportError(f"no broker answers ({where}). Start one with: unisono node FILE {self.broker.name}")
+            raise unanswered(self.links, self.brokers)
 
     async def close(self) -> None:
         """Ends all machines, which say goodbye."""
