@@ -9,7 +9,7 @@ from msgspec import structs
 import unisono
 from tests.replicas.test_replica import QUICK, STOCK, kept, plays
 from tests.runtime.archive.test_offline import Network
-from unisono.errors import WithdrawnError
+from unisono.errors import MisuseError, WithdrawnError
 from unisono.model.deployment import Deployment
 from unisono.replicas import Replica
 
@@ -43,6 +43,32 @@ async def test_a_replica_comes_back_where_it_stood_and_a_new_one_begins_with_a_c
             assert {(await each.query("SELECT * FROM stock")).rows for each in (first, second, third)} == {
                 (await first.query("SELECT * FROM stock")).rows
             }
+
+
+@plays
+async def test_sets_of_replicas_share_a_deployment_and_nothing_else(tmp_path: Path) -> None:
+    async with kept(tmp_path) as deployment, unisono.connect(deployment) as session:
+
+        def replica(name: str, *topics: str) -> Replica:
+            return Replica(session, tmp_path / f"{name}.db", topics, name=name, config=QUICK)
+
+        async with (
+            replica("toys", "a") as toys,
+            replica("toys too", "a") as also_toys,
+            replica("books", "b") as books,
+            replica("books too", "b") as also_books,
+        ):
+            for number, first in enumerate((toys, books)):
+                await first.transaction(STOCK)
+                await first.execute("UPDATE stock SET n = ?", (number,))
+                await first.wait_stable()
+            with pytest.raises(MisuseError, match="none of this replica's"):
+                await toys.execute("UPDATE stock SET n = 7", topic="b")
+            for replicas, number in (((toys, also_toys), 0), ((books, also_books), 1)):
+                for each in replicas:
+                    await each.catch_up()
+                    assert (await each.query("SELECT n FROM stock")).rows == ((number,),)
+            assert list(await toys.check()) == ["toys too"]
 
 
 @plays

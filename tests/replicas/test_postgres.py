@@ -3,6 +3,7 @@
 import random
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -16,8 +17,9 @@ from unisono.replicas import Replica
 from unisono.replicas.comparing import differences, read_replica
 from unisono.replicas.operation import SqlAnswer, SqlOperation, SqlStatement
 from unisono.replicas.postgres.database import PostgresDatabase
+from unisono.replicas.postgres.state import PostgresState
 from unisono.replicas.tail import TentativeTail
-from unisono.runtime.tools.postgres_server import find_postgres
+from unisono.runtime.tools.postgres_server import PostgresServer, find_postgres
 
 STEPS = 10_000_000
 SCHEMA = (
@@ -298,7 +300,7 @@ def test_a_change_of_the_schema_waits_for_its_order(database: PostgresDatabase) 
         ("INSERT INTO log VALUES ('a')", ("b",), "0 parameters"),
         ("CREATE TABLE x(y int)", (1,), "0 parameters"),
         ("INSERT INTO log VALUES ($2)", ("a", "b"), r"data type of parameter \$1"),
-        ("INSERT INTO wide VALUES ($1)", ("ab" * 20_000_000,), "index row"),
+        ("INSERT INTO wide VALUES ($1)", ("ab" * 1_000_000,), "index row"),
     ],
 )
 def test_an_operation_that_the_server_does_not_take_stops_nobody(
@@ -350,6 +352,30 @@ def test_other_databases_are_refused_and_left_as_they_were(fresh: Callable[[], s
         assert other.execute("SELECT to_regnamespace('_unisono')").fetchone() == (None,)
     with pytest.raises(TransportError, match=r"postgres://me@127\.0\.0\.1:1/x"):
         PostgresDatabase("postgres://me:secret@127.0.0.1:1/x", {"topics": "t"})
+
+
+def test_an_owner_is_enough_and_other_roles_are_told_what_they_lack(
+    postgres: PostgresServer, fresh: Callable[[], str]
+) -> None:
+    url = fresh()
+    name = url.rpartition("/")[2]
+    owner, reader = (postgres.url(name, user=f"{kind}_{name}") for kind in ("owner", "reader"))
+    with psycopg.connect(url, autocommit=True) as hand:
+        for text in (f"ROLE owner_{name} LOGIN", f"ROLE reader_{name} LOGIN"):
+            hand.execute(f"CREATE {text}")
+        hand.execute(f"ALTER DATABASE {name} OWNER TO owner_{name}")
+        with pytest.raises(MisuseError, match="has to own the database"):
+            PostgresDatabase(reader, {"topics": "t"})
+        database = PostgresDatabase(owner, {"topics": "t"})
+        run(database, "CREATE TABLE t(id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+        database.commit("p", [], 1)
+        database.close()
+        with pytest.raises(MisuseError, match="GRANT USAGE ON SCHEMA"):
+            PostgresState(reader)
+        hand.execute(f"GRANT USAGE ON SCHEMA _unisono TO reader_{name}")
+        hand.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA _unisono, public TO reader_{name}")
+        with closing(PostgresState(reader)) as seen, closing(PostgresState(owner)) as own:
+            assert seen.hash() == own.hash()
 
 
 def test_a_copy_is_the_same_and_an_edit_by_hand_is_seen(fresh: Callable[[], str], tmp_path: Path) -> None:

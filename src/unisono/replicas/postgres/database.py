@@ -90,6 +90,8 @@ class PostgresDatabase:
             )
         except StatementError as error:
             self._writer.close()
+            if error.state == "42501":
+                raise MisuseError(f"{self.place}: {error}: a replica's role has to own the database") from None
             raise self._stops(error) from None
         except BaseException:
             self._writer.close()

@@ -56,6 +56,11 @@ class PostgresState:
             self._connection.run(f"SELECT count FROM {SCHEMA}.progress")
         except StatementError as error:
             self._connection.close()
+            if error.state == "42501":
+                raise MisuseError(
+                    f"{self.place}: {error}: as its owner, GRANT USAGE ON SCHEMA {SCHEMA} to the role, and GRANT SELECT "
+                    f"ON ALL TABLES IN SCHEMA {SCHEMA} and where the data is"
+                ) from None
             raise FormatError(self.place, f"no replica's database: {error}") from None
 
     def identity(self) -> dict[str, str]:
