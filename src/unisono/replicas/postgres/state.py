@@ -58,7 +58,7 @@ class PostgresState:
             self._connection.close()
             if error.state == "42501":
                 raise MisuseError(
-                    f"{self.place}: {error}: as its owner, GRANT USAGE ON SCHEMA {SCHEMA} to the role, and GRANT SELECT "
+                    f"{self.place}: {error}: as its owner, GRANT USAGE ON SCHEMA {SCHEMA} to the role, and SELECT "
                     f"ON ALL TABLES IN SCHEMA {SCHEMA} and where the data is"
                 ) from None
             raise FormatError(self.place, f"no replica's database: {error}") from None
