@@ -78,6 +78,14 @@ def test_quiet_and_pinned_topics_stay_where_they_are() -> None:
     assert [busy.period(pinned) for _ in range(4)] == [0] * 4
 
 
+def test_a_group_goes_to_where_a_person_has_put_some_of_it() -> None:
+    region, pinned = Region(split()), frozenset(group[3] for group in GROUPS)
+    while not region.period(pinned):
+        pass
+    assert [region.at(group) for group in GROUPS] == [{BESIDE}] * 4
+    assert [region.period(pinned) for _ in range(10)] == [0] * 10
+
+
 def test_topics_heard_apart_are_not_company() -> None:
     region = Region(split())
     region.heard = tuple((topic,) for group in GROUPS for topic in group)

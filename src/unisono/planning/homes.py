@@ -233,8 +233,7 @@ class HomePlanner:
         for each in chain.from_iterable(view.asked for view in views):
             asked[Topic(each.topic)] = asked.get(Topic(each.topic), 0) + each.count
         heard = [each.topics for view in views for each in view.audiences]
-        shared = share_out(homes, better, asked, heard, self._regions, self._config.requests_min)
-        return {topic: to for topic, to in shared.items() if topic not in pinned}
+        return share_out(homes, better, asked, heard, self._regions, self._config.requests_min, pinned)
 
     def _move(self, topic: Topic, at: Address, to: Address) -> ProposedMove:
         if self._regions[at] == self._regions[to]:
