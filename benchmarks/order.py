@@ -6,7 +6,8 @@ disk (fdatasync before anything leaves a node). CPU seconds are those of all of 
 stand for the network. First everybody publishes as fast as windows allow (messages per second and per CPU second, the
 median round), then slowly (latency). Ratios and differences are those within a round, and of them the median.
 Disagreement is the share of events in a pair that two subscribers saw in different orders. Bytes are those that all
-processes hand to the kernel, logs included.
+processes hand to the kernel, logs included. By clock: how many beats and ticks all nodes send each other in a second, idle and
+with events under way.
 
 There are two raw baselines on NATS core, and both are told. `per_cpu_s_to_raw` compares with our own client, which
 unisono itself stands on: it hands over what one read brought as a list, and has no task, queue or callback per message.
@@ -21,7 +22,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -52,6 +53,8 @@ is shared by a batch."""
 SMALL = ", small batches"
 SLOW_PER_S = 200.0
 SLOW_S = 1.0
+IDLE_S = 3.0
+"""After so long nobody keeps clocks awake."""
 COMMITS = "fdatasync as soon as the disk is free; what arrives meanwhile is the next commit"
 
 
@@ -141,6 +144,20 @@ async def slow_round(clients: Clients) -> list[list[int]]:
     return paths
 
 
+async def beats(count: Callable[[], Awaitable[int]], clients: Clients) -> dict[str, float]:
+    """How many beats and ticks nodes send each other in a second, all together: idle, and with events under way."""
+    found = {}
+    for name in ("beats_per_s_idle", "beats_per_s_busy"):
+        await asyncio.sleep(IDLE_S)
+        before, began = await count(), time.monotonic()
+        if name == "beats_per_s_idle":
+            await asyncio.sleep(IDLE_S)
+        else:
+            await slow_round(clients)
+        found[name] = round((await count() - before) / (time.monotonic() - began), 1)
+    return found
+
+
 def percentile(paths: list[list[int]], share: float) -> float:
     """The mean over the paths of what that share of their latencies does not exceed."""
     return statistics.mean(path[min(len(path) - 1, int(len(path) * share))] for path in paths)
@@ -213,6 +230,7 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
         for _ in range(rounds):
             for case, people in clients.items():
                 late[case].append(await slow_round(people))
+        beating = {case: await beats(people.clocks, people) for case, people in clients.items() if people.clocks}
         sync_us = await disk_sync_us()
     rows = []
     for case in cases:
@@ -232,6 +250,7 @@ async def measure(sites: int, cases: list[str], scale: float, rounds: int) -> li
             row["per_cpu_s_to_nats_py"] = round(statistics.median(ratios(taken[case], taken[peer])), 3)
         if "unisono" in case:
             row["commits"] = COMMITS
+        row |= beating.get(case, {})
         row |= {"sync_p50_us": sync_us, "load_1min": round(os.getloadavg()[0], 1)}
         rows.append(row)
     return rows

@@ -71,6 +71,8 @@ class Clients(msgspec.Struct):
     """Whose CPU counts beside ours: the broker's processes, then the nodes."""
     brokers: int
     """How many of them are the broker's."""
+    clocks: Callable[[], Awaitable[int]] | None = None
+    """By clock: how many beats and ticks nodes have sent each other."""
 
 
 async def no_commits() -> int:
@@ -230,8 +232,21 @@ async def ordered_clients(place: Place) -> AsyncIterator[Clients]:
             reports = [await sessions[0].status(f"s{site}") for site in range(place.sites)]
             return sum(report.counters["sequencer"]["commits"] for report in reports)
 
-        pids = [*place.broker_pids, *place.node_pids]
-        yield Clients([publisher(lane) for lane in lanes], ears, finish, commits, pids, len(place.broker_pids))
+        async def clocks() -> int:
+            reports = [await sessions[0].status(f"s{site}") for site in range(place.sites)]
+            seen = [report.stamper for report in reports if report.stamper is not None]
+            return sum(each.beats * (place.sites - 1) + each.ticks for each in seen)
+
+        by_clock = place.deployments[0].sequencing.by == "clock"
+        yield Clients(
+            [publisher(lane) for lane in lanes],
+            ears,
+            finish,
+            commits,
+            [*place.broker_pids, *place.node_pids],
+            len(place.broker_pids),
+            clocks if by_clock else None,
+        )
 
 
 async def listen(stream: unisono.Stream, ear: Ear) -> None:

@@ -110,6 +110,10 @@ class StamperSeen(Struct, frozen=True):
     """At most `LANES_MAX`."""
     skew_us: int | None = None
     """How far it is ahead of the median of all; None: not even half of them answer."""
+    beats: int = 0
+    """Since it started; each goes to every other stamper."""
+    ticks: int = 0
+    """To all who keep it awake together."""
 
 
 class GroupSeen(Struct, frozen=True):

@@ -49,13 +49,20 @@ def fetched(state: StamperState, me: int, message: FetchEntries) -> list[Effect]
 
 
 def look_of(
-    state: StamperState, heard: dict[int, int], keeper_of: Callable[[Topic], int | None], now: Micros, lanes_max: int
+    state: StamperState,
+    heard: dict[int, int],
+    told: tuple[int, int],
+    keeper_of: Callable[[Topic], int | None],
+    now: Micros,
+    lanes_max: int,
 ) -> StamperLook:
-    """The stamper as it is; `heard` is what the others have promised."""
+    """The stamper as it is; `heard` is what the others have promised, `told` how many beats and ticks."""
     clock, promise = state.clock, state.clock.promise(now)
     lanes = [
         (Topic(topic), keeper_of(Topic(topic)) or 0, lane.epoch, lane.last, lane.watermark(promise), lane.lean)
         for topic, lane in islice(state.lanes.items(), lanes_max)
     ]
     waiting, error = len(state.waiting), state.error(now)
-    return StamperLook(clock.term, state.is_warm, clock.reading(now), clock.read(now), error, waiting, heard, lanes)
+    return StamperLook(
+        clock.term, state.is_warm, clock.reading(now), clock.read(now), error, waiting, heard, lanes, *told
+    )

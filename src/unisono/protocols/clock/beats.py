@@ -82,6 +82,7 @@ class Beats:
         self._mine: dict[Topic, LaneClaim] = {}
         self._changed: dict[Topic, None] = {}
         self._ended: dict[Topic, Micros] = {}  # lanes of ours, and when they ended
+        self._ticks = 0
         self._told = 0  # the clock of our last beat
         self._wakers: dict[Address, int] = {}  # to whom we tick, and until when
         self._woken: dict[int, Micros] = {}  # whom we have woken, and when
@@ -123,12 +124,18 @@ class Beats:
         view = self._views.get(self._me)
         if view is None or self._changed:
             return []
+        self._ticks += len(self._wakers)
         view.clock = max(view.clock, clock)
         tick = Tick(self._addresses[self._me], view.term, view.number, view.clock)
         return [*(Send(address, tick) for address in self._wakers), *self._let_on(self._me)]
 
     def wake(self, source: Address, now: Micros) -> None:
         self._wakers[source] = now + self._config.awake_us
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """How many beats, and how many ticks."""
+        return self._number, self._ticks
 
     @property
     def is_awake(self) -> bool:

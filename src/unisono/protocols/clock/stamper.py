@@ -125,7 +125,7 @@ class StamperMachine:
     def look(self, now: Micros, lanes_max: int = 1_000) -> StamperLook:
         """For whoever watches."""
         heard = {stamper: view.clock for stamper, view in self._beats.views.items() if stamper != self._me}
-        return look_of(self._state, heard, self._keeper_of, now, lanes_max)
+        return look_of(self._state, heard, self._beats.told, self._keeper_of, now, lanes_max)
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:

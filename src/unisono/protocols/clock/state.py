@@ -102,3 +102,6 @@ class StamperLook(NamedTuple):
     """What the others have promised."""
     lanes: list[tuple[Topic, int, int, int, int, int]]
     """Topic, keeper, epoch, last entry, watermark, lean."""
+    beats: int
+    ticks: int
+    """Beats of this term, each to all others; ticks, those to all who hear them together."""

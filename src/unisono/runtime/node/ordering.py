@@ -216,7 +216,8 @@ class ClockStampers:
         )
         heard = {str(self._all[stamper]): clock - look.reading for stamper, clock in look.heard.items()}
         error = look.error if look.error >= 0 else None
-        return StamperSeen(look.term, look.is_warm, look.clock - look.reading, error, look.waiting, heard, lanes)
+        ahead, told = look.clock - look.reading, {"beats": look.beats, "ticks": look.ticks}
+        return StamperSeen(look.term, look.is_warm, ahead, error, look.waiting, heard, lanes, **told)
 
     def seen(self, topic: Topic) -> tuple[int, int, int, int, tuple[Topic, ...]] | None:
         found = self.machine.seen(topic)
