@@ -6,8 +6,8 @@ disk (fdatasync before anything leaves a node). CPU seconds are those of all of 
 stand for the network. First everybody publishes as fast as windows allow (messages per second and per CPU second, the
 median round), then slowly (latency). Ratios and differences are those within a round, and of them the median.
 Disagreement is the share of events in a pair that two subscribers saw in different orders. Bytes are those that all
-processes hand to the kernel, logs included. By clock: how many beats and ticks all nodes send each other in a second, idle and
-with events under way.
+processes hand to the kernel, logs included. By clock: how many beats and ticks all nodes send each other in a second,
+idle and with events under way.
 
 There are two raw baselines on NATS core, and both are told. `per_cpu_s_to_raw` compares with our own client, which
 unisono itself stands on: it hands over what one read brought as a list, and has no task, queue or callback per message.

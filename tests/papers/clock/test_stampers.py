@@ -345,6 +345,26 @@ def test_k27_lanes_of_one_request_are_opened_side_by_side() -> None:
     assert sent(machine.handle(Create(Q, STAMPERS[0], 1, ((Topic(2), 1),), 0, 0), Micros(10 * SECOND)), OpenLane) == []
 
 
+def test_k27_what_is_asked_for_while_a_lane_is_opened_waits_there_and_its_lanes_are_opened_meanwhile() -> None:
+    """Else it would be stamped when it is asked for again, and its own lane opened after that."""
+    homes = {A: 0, B: 1, Topic(2): 2}
+    node = StamperAlone()
+    node.machine = StamperMachine(0, STAMPERS, homes.get, (A,), structs.replace(CONFIG, window=4))
+    for other in (1, 2):
+        node.say(Beat(STAMPERS[other], 1, 1, node.now, node.now - 1, (), True))
+    node.create(B)
+    opened = node.create(Topic(2), first=2)
+    assert [message.topic for _, message in sent(opened, OpenLane)] == [Topic(2)]
+    assert stamped(node.create(A, first=3)) == [], "its stamps count up with its requests"
+    node.grant(Topic(2))
+    assert [entry.request for entry in stamped(node.grant(B))] == [1, 2, 3]  # type: ignore[union-attr]
+    node.create(Topic(2), first=4)
+    node.say(LaneEnded(B, 1))
+    node.create(B, first=5)
+    node.create(A, A, A, A, first=6)
+    assert node.machine.seen(A) == (1, 0), "more than its window does not wait"
+
+
 def test_k28_while_lanes_lean_differently_each_of_them_is_told_of_as_soon_as_it_may_end_a_wait() -> None:
     """What leans far ahead could answer long before the clock of the lane that leans least has come so far."""
     node = StamperAlone()

@@ -129,8 +129,11 @@ class Beats:
         tick = Tick(self._addresses[self._me], view.term, view.number, view.clock)
         return [*(Send(address, tick) for address in self._wakers), *self._let_on(self._me)]
 
-    def wake(self, source: Address, now: Micros) -> None:
+    def wake(self, source: Address, now: Micros) -> bool:
+        """Tells whether we were awake."""
+        was_awake = self.is_awake
         self._wakers[source] = now + self._config.awake_us
+        return was_awake
 
     @property
     def told(self) -> tuple[int, int]:

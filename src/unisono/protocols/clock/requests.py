@@ -25,6 +25,17 @@ def part_before(message: Create, request: int) -> Create | None:
     return replace(message, runs=tuple(runs)) if runs else None
 
 
+def follows(waits: Create, message: Create, upto: int) -> bool:
+    """Whether it asks for what comes right after that, and for nothing beyond this request."""
+    return message.first == last_of(waits) + 1 and last_of(message) <= upto
+
+
+def joined(message: Create, following: Create) -> Create:
+    """Both, the second asking for what comes after the first."""
+    after, settled = max(message.after, following.after), max(message.settled, following.settled)
+    return replace(message, runs=(*message.runs, *following.runs), after=after, settled=settled)
+
+
 def runs_after(message: Create, after: int) -> Iterator[tuple[int, Topic, int]]:
     """First request, topic and count of the runs that follow request `after`."""
     request = message.first

@@ -42,7 +42,7 @@ from unisono.protocols.clock.messages import (
     Tick,
     Wake,
 )
-from unisono.protocols.clock.requests import last_of, part_before, runs_after
+from unisono.protocols.clock.requests import follows, joined, last_of, part_before, runs_after
 from unisono.protocols.clock.stamps import Lane
 from unisono.protocols.clock.state import StampedPublisher, StamperLook, StamperState
 from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
@@ -228,14 +228,11 @@ class StamperMachine:
         if self._state.is_reborn:
             self._rise(now)
         self._warmed(now)
-        effects: list[Effect] = [PERSIST]
         lost, self._state.lost = self._state.lost, []
-        for peer in lost:
-            effects += self._close_lost(peer, now)
         parked, self._state.parked = self._state.parked, []
-        for message in parked:
-            effects += self._on_peer(message, now)
-        return effects + self._drain(now) + self._beat_soon(now)
+        effects = [effect for peer in lost for effect in self._close_lost(peer, now)]
+        effects += [effect for message in parked for effect in self._on_peer(message, now)]
+        return [PERSIST, *effects, *self._drain(now), *self._beat_soon(now)]
 
     def _warmed(self, now: Micros) -> None:
         self._clock.raise_ceiling(now, self._config.ceiling_us)
@@ -267,9 +264,7 @@ class StamperMachine:
     def _wake(self, source: Address, now: Micros) -> list[Effect]:
         if not self._is_other(source):
             return self._nobody(source)
-        was_awake = self._beats.is_awake
-        self._beats.wake(source, now)
-        return [] if was_awake else [SetTimer("tick", self._in(now, self._config.beat_us))]
+        return [] if self._beats.wake(source, now) else [SetTimer("tick", self._in(now, self._config.beat_us))]
 
     def _promise(self, now: Micros) -> int:
         return self._clock.promise(now) if self._state.is_warm else 0
@@ -336,6 +331,11 @@ class StamperMachine:
         if upto <= publisher.last:
             return [Send(message.client, StampTaken(publisher.last, publisher.stamp))]
         following = max(publisher.last, message.settled) + 1
+        waits = self._state.waiting.get(message.client)
+        room, is_sound = publisher.last + self._config.window, message.after <= self._ahead(now)
+        if waits is not None and follows(waits, message, room) and is_sound and self._knows_all(message):
+            self._state.waiting[message.client] = joined(waits, message)
+            return [PERSIST, *self._drain_one(message.client, now)]
         if message.first > following or upto < following:
             return []  # overtaken by, or older than, what comes again
         runs = runs_after(message, following - 1)
@@ -345,14 +345,11 @@ class StamperMachine:
                 return []  # it may have had a key before we forgot all topics
             denied = self._refuse(message.client, unknown[0], f"nobody keeps topic {unknown[1]}")
             rest = part_before(message, unknown[0])
-            return (
-                [*denied, *self._take_up(rest, self._state.publishers[message.client], now)]
-                if rest is not None
-                else denied
-            )
+            if rest is None:
+                return denied
+            return [*denied, *self._take_up(rest, self._state.publishers[message.client], now)]
         if message.after > self._ahead(now):
             return self._refuse(message.client, following, "the publisher has heard of a stamp that is far ahead")
-        waits = self._state.waiting.get(message.client)
         if waits is not None and last_of(waits) >= upto:
             return []
         if waits is None and len(self._state.waiting) >= self._config.waiting_max:
@@ -431,6 +428,9 @@ class StamperMachine:
         """The topic's keeper; None: there is no such topic, as far as can be told here."""
         keeper = self._keeper_of(topic)
         return None if keeper == self._me and topic not in self._lanes else keeper
+
+    def _knows_all(self, message: Create) -> bool:
+        return all(self._kept_at(topic) is not None for topic, _ in message.runs)
 
     def _keeps(self, topic: Topic) -> bool:
         return self._kept_at(topic) == self._me
@@ -544,11 +544,10 @@ class StamperMachine:
     # Real-time order.
 
     def _bound_clock(self, error: int, now: Micros) -> list[Effect]:
-        was = self._state.error(now)
+        was, half = self._state.error(now), self._config.tolerance_us // 2
         self._state.bound, self._state.bound_at = error, now
-        if not self._config.tolerance_us:
+        if not half:
             return []
-        half = self._config.tolerance_us // 2
         is_news = (0 <= was <= half) != (0 <= self._state.error(now) <= half)
         return [PERSIST, *self._drain(now), *(self._beat_soon(now) if is_news else [])]
 

@@ -54,7 +54,7 @@ TREE_TOPICS = TopicMessages(
 CLOCK_TOPICS = TopicMessages(about=frozenset((Granted,)))
 
 TREE_LOG = "sequencer 7"
-CLOCK_LOG = "clock 2"
+CLOCK_LOG = "clock 3"
 """Names and versions of what logs replay into; they change whenever old inputs would lead to another state."""
 
 
