@@ -51,7 +51,7 @@ def test_a_client_is_forgotten_after_the_lease_that_subscribers_count_on_and_not
 
 
 def test_a_client_that_a_restart_finds_in_the_log_is_forgotten_after_its_lease(tmp_path: Path) -> None:
-    """Nobody has seen its connection end, and it never comes back."""
+    """Nobody has seen its connection end. When it comes after all it is turned away, also by the node's next life."""
     deployment = star()
     lease_s = sequencer_config(deployment).subscriber_lease_us / SECOND
 
@@ -80,6 +80,9 @@ def test_a_client_that_a_restart_finds_in_the_log_is_forgotten_after_its_lease(t
             for _ in range(1000):
                 await asyncio.sleep(0)
             assert manager.clients() == []
+        async with Node(deployment, "hub", tmp_path, FAST):
+            assert "forgotten" in await introduce(deployment, Hello("client", (Address("away"),)))
+            assert await introduce(deployment, Hello("client", (Address("new"),))) == ""
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(run())

@@ -11,7 +11,7 @@ from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.sim.scenario import load, play
 from unisono.structures.hosting import Forget, Lapse
-from unisono.structures.leases import Away, ClientGone, ClientLeases, Here, LeaseEnded, Registered, Remembered
+from unisono.structures.leases import Away, ClientGone, ClientLeases, Here, Lapsed, LeaseEnded, Registered, Remembered
 
 CLIENT, KEY = Address("c"), "lease c"
 ONE, TWO = Address("c/1"), Address("c/2")
@@ -45,6 +45,19 @@ def test_a_client_that_comes_back_in_time_has_lost_nothing() -> None:
     assert machine.handle(Here(CLIENT), Micros(104)) == [CancelTimer(KEY)]
     assert not machine.is_forgotten(CLIENT)
     assert machine.handle(Away(CLIENT), Micros(200)) == [SetTimer(KEY, Micros(300))], "a new lease"
+
+
+def test_an_address_that_was_dead_before_a_restart_stays_dead() -> None:
+    machine = leases(Lapsed((ONE, TWO)), Here(Address("d")))
+    assert machine.is_forgotten(CLIENT)
+    assert not machine.is_forgotten(Address("d"))
+
+
+@pytest.mark.parametrize("seed", [5, 49])
+def test_who_was_forgotten_before_a_restart_is_turned_away_after_it(seed: int) -> None:
+    """Let in again, it had an event numbered twice (seed 5) and heard two events in another order than others (49)."""
+    scenario = load("sequencer/leases")
+    assert [verdict for verdict in judge(play(scenario, seed), scenario.promised) if not verdict.holds] == []
 
 
 def test_whom_the_machine_remembers_and_nobody_has_seen_has_a_lease_from_then_on() -> None:

@@ -2,8 +2,9 @@
 
 A client whose connection ends has a lease from then on; if it comes back before that is over, nothing has happened.
 Then everything that it has registered lapses, and its address is dead: whoever comes under it is turned away, and has
-to begin anew. So have those that a restart has found in the log, or that came with a topic, and that never come
-themselves. A party with a name of its own may come back whenever it likes.
+to begin anew, also when the node has been started again meanwhile (`protocols.sequencer.lives` keeps what lapsed).
+Whom a restart has found in the log, or who came with a topic, has a lease, too, and may never come. A party with a name
+of its own may come back whenever it likes.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,6 +55,12 @@ class Remembered(Struct, frozen=True, tag="Remembered"):
     sids: tuple[Address, ...]
 
 
+class Lapsed(Struct, frozen=True, tag="Lapsed"):
+    """From the driver: in an earlier life of the node this lapsed; the addresses of these clients stay dead."""
+
+    sids: tuple[Address, ...]
+
+
 class LeaseEnded(Struct, frozen=True, tag="LeaseEnded"):
     """To the driver: this client is forgotten; what it has registered lapses next."""
 
@@ -99,6 +106,10 @@ class ClientLeases:
                 return []
             case Remembered(sids=sids):
                 return self._remember(sids, now)
+            case Lapsed(sids=sids):
+                for sid in sids:
+                    self._bury(self._owner(sid))
+                return []
             case Fired(key=key):
                 return self._expire(Address(key.removeprefix(LEASE)))
             case _:
@@ -133,7 +144,11 @@ class ClientLeases:
     def _expire(self, client: Address) -> list[Effect]:
         self.away.pop(client, None)
         self._idle.pop(client, None)
+        self._bury(client)
+        return [Deliver(LeaseEnded(client)), *(Deliver(Lapse(sid)) for sid in self.sids.pop(client, {}))]
+
+    def _bury(self, client: Address) -> None:
+        """From now on its address is dead."""
         self._forgotten[client] = None
         if len(self._forgotten) > FORGOTTEN_MAX:
             del self._forgotten[next(iter(self._forgotten))]
-        return [Deliver(LeaseEnded(client)), *(Deliver(Lapse(sid)) for sid in self.sids.pop(client, {}))]

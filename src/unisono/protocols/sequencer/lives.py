@@ -6,6 +6,8 @@ last one back whenever it connects. A log that has no such life, or ends it at a
 something that was told: it was rolled back, cut or emptied. This is found out however late somebody reminds us,
 since the lives that a log lacks do not come back.
 
+What lapsed (`structures.leases`) is kept here, too: a client that comes back after a restart finds its address dead.
+
 A new *incarnation* is begun by a person who accepts the loss. What was shown by an earlier one accuses nobody.
 """
 
@@ -19,10 +21,13 @@ from unisono.machine import PERSIST, Deliver, Effect
 from unisono.model.ids import Address
 from unisono.model.numbers import Number
 from unisono.model.time import Micros
+from unisono.structures.hosting import Lapse
 from unisono.structures.sessions import Reborn, Sessions
 
 LIVES_MAX = 10_000
 """Starts that a log remembers; of older ones only the height at which they had all ended."""
+LAPSED_MAX = 10_000
+"""Addresses that a log remembers as dead."""
 SEAL_BYTES = 16
 
 
@@ -98,11 +103,17 @@ class Lives:
         self.incarnation = 0
         self._lives: dict[str, int] = {}
         """Each with the height at which it began, in that order."""
+        self.lapsed: dict[Address, None] = {}
+        """Who was away for so long that what it had registered lapsed."""
         self._known_from = 0  # lives that ended at this height or before may have been left out
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         if type(message) is Reborn:
             self.incarnation, self._lives, self._known_from = message.incarnation, {}, 0
+        if type(message) is Lapse:
+            self.lapsed[message.client] = None
+            if len(self.lapsed) > LAPSED_MAX:
+                del self.lapsed[next(iter(self.lapsed))]
         if type(message) is not Began:
             return self.inside.handle(message, now)
         self._lives[message.life] = message.height
@@ -127,6 +138,7 @@ class Lives:
             "incarnation": self.incarnation,
             "lives": dict(self._lives),
             "known_from": self._known_from,
+            "lapsed": list(self.lapsed),
         }
 
     def restore(self, snapshot: Any) -> None:
@@ -134,3 +146,4 @@ class Lives:
         self.incarnation = snapshot["incarnation"]
         self._lives = dict(snapshot["lives"])
         self._known_from = snapshot["known_from"]
+        self.lapsed = dict.fromkeys(snapshot.get("lapsed", ()))

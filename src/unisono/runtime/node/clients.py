@@ -18,7 +18,7 @@ from unisono.runtime.links import control
 from unisono.runtime.links.frames import Rejected
 from unisono.runtime.links.links import is_named, owner
 from unisono.structures.hosting import Forget, Lapse
-from unisono.structures.leases import Away, ClientGone, ClientLeases, Here, LeaseEnded, Registered, Remembered
+from unisono.structures.leases import Away, ClientGone, ClientLeases, Here, Lapsed, LeaseEnded, Registered, Remembered
 
 
 class Clients:
@@ -98,6 +98,10 @@ class Clients:
     def inherited(self, sids: Iterable[Address]) -> None:
         """The machine remembers these; those that are not here have a lease from now on."""
         self._door.post(Remembered(tuple(sids)))
+
+    def lapsed_before(self, sids: Iterable[Address]) -> None:
+        """In earlier lives of this node; whoever comes under these addresses has to begin anew."""
+        self._door.post(Lapsed(tuple(sids)))
 
     # topics that are born
 

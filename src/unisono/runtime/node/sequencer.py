@@ -102,6 +102,7 @@ class SequencerRole:
         log = self._log = await self._open_log(data, log_config)
         self.host = Host(self.me, self.lives, self, log, bounds, self.ordering.arrangement, is_confirmed=True)
         replayed = await self.host.start()
+        self._clients.lapsed_before(self.lives.lapsed)
         self._clients.inherited(self.ordering.clients())
         if replayed:
             logger.info("read %d inputs from the log", replayed)

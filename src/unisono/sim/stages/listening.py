@@ -28,7 +28,7 @@ from unisono.protocols.sequencer.node import TopicManager
 from unisono.sim.host import SimulatedHost
 from unisono.sim.world import World
 from unisono.structures.hosting import Lapse
-from unisono.structures.leases import LEASE, Away, ClientLeases, Here, Registered, Remembered
+from unisono.structures.leases import LEASE, Away, ClientLeases, Here, Lapsed, Registered, Remembered
 from unisono.structures.sessions import Reborn, Reconnected
 
 NOTICED_US = 200_000
@@ -88,6 +88,7 @@ class Listening:
             host.receive(Reborn(max(machine.incarnation + 1, 1 + self._world.now // 1000)))
         host.receive(Began(f"{host.name}/{host.life}", host.disk.height))
         if host.life > 1 and self._lease_us:
+            host.ask_door(Lapsed(tuple(machine.lapsed)))
             host.ask_door(Remembered(tuple(manager_of(machine).clients())))
         host.ask_door(Listens())
 
@@ -172,7 +173,7 @@ class _NodeDoor:
                 about = Away(party)
             case Inherited(clients=clients):
                 return self._leases.handle(Remembered(clients), now)
-            case Remembered():
+            case Remembered() | Lapsed():
                 return self._leases.handle(message, now)
             case Collect(sid=sid) | Install(sid=sid) | Update(sid=sid):
                 about = Registered(sid)
