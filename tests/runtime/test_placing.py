@@ -12,7 +12,7 @@ from tests.runtime.test_cluster import FAST, free_ports
 from unisono.errors import TransportError
 from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment
-from unisono.model.homes import unknown_distances
+from unisono.model.homes import home_of, unknown_distances
 from unisono.model.ids import Address, Topic
 from unisono.model.settings import BrokerSpec, NodeSpec, Region, Sequencing, TopicSpec
 from unisono.model.time import MILLISECOND, Micros
@@ -253,6 +253,34 @@ async def used(where: Deployment, count: int) -> list[dict[str, list[int]]]:
         heard = [[await stream.__anext__() for _ in range(count)] for stream in (first, second)]
         assert [event.id for event in heard[0]] == [event.id for event in heard[1]]
         return [{name: [e.number for e in own if e.topic == name] for name in TOPICS} for own in heard]
+
+
+def test_topics_heard_together_come_to_one_node_of_their_region(tmp_path: Path) -> None:
+    async def run() -> None:
+        hub, broker, beside = free_ports(3)
+        deployment = Deployment(
+            1,
+            "sharing",
+            nodes=(
+                NodeSpec("hub", "middle", f"127.0.0.1:{hub}", roles=("sequencer", "broker")),
+                NodeSpec("beside", "middle", f"127.0.0.1:{beside}", "hub"),
+            ),
+            broker=BrokerSpec("embedded", (f"127.0.0.1:{broker}",)),
+        )
+        topics = [f"t{number}" for number in range(6)]
+        assert {home_of(deployment, topic, "middle") for topic in topics} == {"hub", "beside"}
+        nodes = await started(deployment, tmp_path)
+        async with unisono.connect(deployment) as session, session.subscribe(*topics) as stream:
+            count = await until(lambda: len({*map(str, (home(nodes, t) for t in topics))}) == 1, session, *topics)
+            assert [(await stream.__anext__()).data["n"] for _ in range(count)] == [*range(count)]
+            homes = nodes["hub"].report().homes
+            assert homes is not None
+            assert {move.reason for move in homes.moves} == {
+                "so that topics that are heard together are at one node of their region"
+            }
+        await stopped(nodes)
+
+    asyncio.run(run())
 
 
 def test_a_badly_placed_root_is_told_and_replaced_by_a_person(tmp_path: Path) -> None:
