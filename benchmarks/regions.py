@@ -4,8 +4,8 @@ Every broker is a process of its own, and the way to those of the other region p
 all: one publisher, one topic, 100 B payloads and one attribute that all filters select; NATS has no filters, and its
 row has none. `hierarchy` and `entourages`: a broker in eu, a root and two brokers below it in us, `entourages` with
 direct connections to those two; `overlay`: the same four brokers on its tree; `nats`: a cluster of two servers.
-`latency` at 100 events/s, from before `publish` to the notification; then the throughput of 20 000 events handed over as
-fast as they are taken, and how many notifications came of one CPU second of all brokers together (theirs alone: the
+`latency` at 100 events/s, from before `publish` to the notification; then the throughput of 20 000 events handed over
+as fast as they are taken, and how many notifications came of one CPU second of all brokers together (theirs alone: the
 clients are the benchmark's own process). `message sizes`: `entourages` at full rate with longer payloads.
 """
 
