@@ -47,16 +47,24 @@ def embedded_endpoint(deployment: Deployment) -> tuple[str, int]:
     """Where the embedded broker is reached: as said in `broker.servers`, else one above the port of its node."""
     if deployment.broker.servers:
         return endpoint(deployment.broker.servers[0])
-    host, port = endpoint(_embedding(deployment).reached_at)
+    return _above(_embedding(deployment).reached_at)
+
+
+def _above(place: str) -> tuple[str, int]:
+    host, port = endpoint(place)
+    if port == 65_535:
+        raise MisuseError(
+            f"{place}: its embedded broker listens one port above that, and there is none: say 65534 or less"
+        )
     return host, port + 1
 
 
 def embedded_listens(deployment: Deployment) -> tuple[str, int]:
     """Where the embedded broker listens. A node that advertises another address than its own binds its own."""
     node = _embedding(deployment)
-    host, port = endpoint(node.listen)
     if not deployment.broker.servers:
-        return host, port + 1
+        return _above(node.listen)
+    host, _ = endpoint(node.listen)
     there = endpoint(deployment.broker.servers[0])
     return (host, there[1]) if node.advertise is not None else there
 

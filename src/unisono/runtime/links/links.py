@@ -18,8 +18,10 @@ take over from nodes: what keeps strangers from being one is a token.
 import asyncio
 import hmac
 import logging
+import os
 import random
 import secrets
+import socket
 import ssl
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -43,6 +45,8 @@ from unisono.runtime.links.security import Tokens
 
 logger = logging.getLogger(__name__)
 
+BACKLOG = 100
+"""Connections that wait to be accepted."""
 TURNED_AWAY_MAX = 32
 """Connections for which there was no room, and that stay to read why: each is an open file. Others go at once."""
 OFFENCES_MAX = 200
@@ -153,6 +157,7 @@ class Links:
                 host,
                 port,
                 ssl=self._server_tls,
+                backlog=BACKLOG,
                 ssl_handshake_timeout=self._config.wire.hello_s if self._server_tls is not None else None,
                 start_serving=False,
             )
@@ -166,6 +171,9 @@ class Links:
         if self._server is None:
             return
         try:
+            for one in self._server.sockets:
+                with socket.socket(fileno=os.dup(one.fileno())) as same:
+                    same.listen(BACKLOG)  # uvloop does not say when this fails
             await self._server.start_serving()
         except OSError as error:  # two may have bound one port, as long as neither listened
             raise TransportError(f"cannot listen: {error.strerror or error}") from None
