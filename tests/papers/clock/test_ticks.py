@@ -82,6 +82,18 @@ def test_k36_who_ticks_beats_once_where_it_beat_again_and_again() -> None:
     assert timer.at - node.now == CONFIG.idle_beat_us, "nobody waits any more"
 
 
+def test_k36_a_change_is_told_at_once_though_others_are_heard_meanwhile() -> None:
+    """Ticks say nothing until it is."""
+    node = StamperAlone()
+    node.say(SetLean(A, -200_000))
+    node.create(A)
+    node.beat()
+    node.say(Wake(STAMPERS[1]))
+    node.say(SetLean(A, -300_000), after=CONFIG.beat_us)
+    heard = node.say(Beat(STAMPERS[1], 1, 2, node.now, node.now, ()))
+    assert [e.at - node.now for e in heard if isinstance(e, SetTimer)] == [0]
+
+
 def test_k36_a_tick_says_nothing_of_what_no_beat_has_listed() -> None:
     """Whoever holds what the last beat has listed would believe that nothing came before this tick."""
     node = StamperAlone()

@@ -144,6 +144,11 @@ class Beats:
     def is_awake(self) -> bool:
         return bool(self._wakers)
 
+    @property
+    def may_rest(self) -> bool:
+        """Whether ticks say all that there is to say."""
+        return self.is_awake and not self._changed
+
     def tell_all(self, to: Address, term: int, reading: int, clock: int, error: int) -> list[Effect]:
         """To one who has missed some; the beat after it is the one after ours, for him as for all."""
         if not self._number:

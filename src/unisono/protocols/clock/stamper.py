@@ -274,7 +274,7 @@ class StamperMachine:
         who keep us awake hear that in ticks."""
         owed, config = self._beats.owed() if self._state.is_warm else None, self._config
         pause = int(config.beat_us if owed is not None else config.idle_beat_us)
-        if owed is not None and self._beats.is_awake:
+        if owed is not None and self._beats.may_rest:
             pause = min(max(owed - self._clock.reading(now) + 1, pause), config.idle_beat_us)
         return SetTimer("beat", max(now, self._in(self._beaten_at, pause)))
 
