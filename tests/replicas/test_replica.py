@@ -220,11 +220,14 @@ async def test_a_query_that_takes_long_keeps_no_operation_waiting(tmp_path: Path
     ):
         await (await replica.transaction(STOCK)).stable()
         asked = asyncio.create_task(replica.query(endless, (10**12,)))
-        for number in range(5):
-            await (await replica.execute("UPDATE stock SET n = ?", (number,))).stable()
-        assert (await replica.query("SELECT n FROM stock", tentative=True)).rows == ((4,),)
-        assert not asked.done()
-        replica._database._reader.interrupt()
+        try:
+            async with asyncio.timeout(PATIENCE_S / 4):
+                for number in range(5):
+                    await (await replica.execute("UPDATE stock SET n = ?", (number,))).stable()
+                assert (await replica.query("SELECT n FROM stock", tentative=True)).rows == ((4,),)
+            assert not asked.done()
+        finally:
+            replica._database._reader.interrupt()
         with pytest.raises(MisuseError, match="interrupted"):
             await asked
         assert (await replica.query("SELECT n FROM stock")).rows == ((4,),)
