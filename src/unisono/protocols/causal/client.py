@@ -269,8 +269,8 @@ class CausalClient:
             return [Deliver(Heard(topic, event, late=True)) for topic, event in mine]
         effects: list[Effect] = []
         for (topic, _), run in groupby(mine, key=lambda one: (one[0], one[1].topic)):
-            events = tuple(event for _, event in run)
-            effects.append(Deliver(Heard(topic, events, spacing=0) if len(events) > 1 else Heard(topic, events[0])))
+            first, *others = [event for _, event in run]
+            effects.append(Deliver(Heard(topic, (first, *others), spacing=0) if others else Heard(topic, first)))
         return effects
 
     def _mine(self, settled: SettledFrame) -> list[tuple[Topic, Event]]:
