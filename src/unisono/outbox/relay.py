@@ -92,10 +92,11 @@ class Outbox:
     async def __aenter__(self) -> Self:
         """Returns when publication, slot and state are there; raises what keeps it from being relayed."""
         try:
-            source = self._source = await self._in_thread(self._open)
+            source = await self._in_thread(self._open)
         except BaseException:
             self._thread.shutdown()
             raise
+        self._source = source
         self._published, self._upto = source.state.number, source.state.upto
         return self
 
