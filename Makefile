@@ -28,7 +28,7 @@ run: $(VENV)/installed-nats $(VENV)/installed-fast $(VENV)/installed-spark java 
 	$(BIN)/python examples/agree.py
 
 test: $(VENV)/installed-suite java  ## the whole default test suite, with the time per room
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 check: $(VENV)/installed-suite $(VENV)/installed-check java  ## format, lint, import rules, types, tidy, tests
 	$(BIN)/ruff format --check .
@@ -36,14 +36,14 @@ check: $(VENV)/installed-suite $(VENV)/installed-check java  ## format, lint, im
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
 format: $(VENV)/installed-check  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 campaign: $(VENV)/installed-suite java  ## the long runs that the default suite leaves out; goes on where it was stopped
-	UNISONO_HYPOTHESIS=campaign $(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m campaign --resume $(ARGS)
+	UNISONO_HYPOTHESIS=campaign $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m campaign --resume $(ARGS)
 
 mutants: $(VENV)/installed-suite  ## plant every listed bug in a copy of the sources; its tests must fail; goes on likewise
 	$(BIN)/python -m tests.mutants.runner $(ARGS)

@@ -15,6 +15,7 @@ from unisono.runtime.brokers.embedded import server as wire
 from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
 from unisono.runtime.brokers.embedded.server import EmbeddedBroker, EmbeddedBrokerConfig
 from unisono.runtime.brokers.memory.adapter import DeliveryFaults, Hub, HubConfig, MemoryEns
+from unisono.runtime.driver import loop
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -45,6 +46,23 @@ def test_tokens_say_who_may_enter_and_who_may_publish_control() -> None:
         await broker.stop()
 
     run(main())
+
+
+def test_a_broker_that_is_full_refuses_before_it_is_greeted_and_that_breaks_nothing() -> None:
+    async def main() -> None:
+        broken: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+        broker = EmbeddedBroker(EmbeddedBrokerConfig(connections_max=1))
+        port = await broker.start()
+        first = await opened(port, Ear())
+        for _ in range(300):  # the refusal may be read as soon as the connection is there
+            with pytest.raises(TransportError, match="connection"):
+                await opened(port, Ear())
+        assert broken == []
+        await first.close()
+        await broker.stop()
+
+    loop.run(asyncio.wait_for(main(), 4 * PATIENCE_S))
 
 
 def test_a_client_that_forges_control_on_the_wire_is_thrown_out() -> None:

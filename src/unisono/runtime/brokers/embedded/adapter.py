@@ -166,13 +166,15 @@ class EmbeddedEns:
     async def _dial(self) -> None:
         host, port = self._address
         where = host_port(host, port)
+        greet = wire.Greet(self._session, secrets.token_bytes(NONCE_BYTES) if self._token else b"")
         try:
-            _, line = await asyncio.get_running_loop().create_connection(lambda: _Line(self), host, port, ssl=self._tls)
+            _, line = await asyncio.get_running_loop().create_connection(
+                lambda: _Line(self, greet, self._token), host, port, ssl=self._tls
+            )
         except ssl.SSLError as error:
             raise TurnedAwayError(f"no TLS with the embedded broker at {where}: {said(error)}") from None
         except OSError as error:
             raise TransportError(f"no embedded broker at {where}: {said(error)}") from None
-        line.greet(wire.Greet(self._session, secrets.token_bytes(NONCE_BYTES) if self._token else b""), self._token)
         try:
             async with asyncio.timeout(BEAT_S):
                 welcome = await line.welcomed
@@ -306,16 +308,15 @@ class _Subscription:
 
 
 class _Line(asyncio.Protocol):
-    """One TCP connection of a session."""
+    """One TCP connection of a session. We greet at once; the broker may refuse us before it reads that."""
 
-    def __init__(self, ens: EmbeddedEns) -> None:
+    def __init__(self, ens: EmbeddedEns, greet: wire.Greet, token: str) -> None:
         self._ens = ens
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(2 * wire.FRAME_BYTES_MAX)
         self._out: list[bytes] = []
         self._transport: asyncio.Transport
-        self._greeted: wire.Greet | None = None
-        self._token, self._challenge = "", b""
+        self._greet, self._token, self._challenge = greet, token, b""
         self._unanswered = 0
         self._beat: asyncio.TimerHandle | None = None
         self._reading_paused = False
@@ -328,6 +329,7 @@ class _Line(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._transport.set_write_buffer_limits(high=1024 * 1024)
         self._beat = self._loop.call_later(BEAT_S, self._ping)
+        self.send(self._greet)
 
     def data_received(self, data: bytes) -> None:
         self._unanswered = 0
@@ -385,13 +387,8 @@ class _Line(asyncio.Protocol):
         self._flush()
         self._transport.close()
 
-    def greet(self, greet: wire.Greet, token: str) -> None:
-        self._greeted, self._token = greet, token
-        self.send(greet)
-
     def _be_welcomed(self, messages: list[wire.FromBroker]) -> None:
-        greet, token = self._greeted, self._token
-        assert greet is not None
+        greet, token = self._greet, self._token
         match messages:
             case [wire.BrokerChallenge(nonce=nonce)] if token and not self._challenge:
                 self._challenge = nonce
