@@ -54,6 +54,8 @@ def test_from_nothing_to_two_sites_as_the_page_says(tmp_path: Path) -> None:
     assert len(typed) == 8
     stable = [line for output in told for line in output.splitlines() if line.startswith("stable")]
     assert stable == ["stable ((99,),)", "stable ((98,),)", "stable ((97,),)"]
-    assert "tentative ((98,),)" in told[2], "it did not know yet of the other one's"
+    tentative = {line for line in told[2].splitlines() if line.startswith("tentative")}
+    assert len(tentative) == 1
+    assert tentative <= {"tentative ((98,),)", "tentative ((97,),)"}, "it may know of the other one's by then"
     assert "lisbon.db: 9 operations of stock" in told[3]
     assert told[4].endswith("the same\n")

@@ -65,6 +65,30 @@ def test_a_broker_that_is_full_refuses_before_it_is_greeted_and_that_breaks_noth
     loop.run(asyncio.wait_for(main(), 4 * PATIENCE_S))
 
 
+def test_who_stops_dialling_at_any_moment_leaves_nothing_running() -> None:
+    async def main() -> None:
+        broken: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+        broker = EmbeddedBroker(EmbeddedBrokerConfig())
+        port = await broker.start()
+        for turns in range(12):  # where it is cancelled: before, while and after the connection is made
+            dialling = asyncio.create_task(opened(port, Ear()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            dialling.cancel()
+            await asyncio.wait([dialling])
+            if not dialling.cancelled():
+                await dialling.result().close()
+        for _ in range(500):
+            if broker.connections:
+                await asyncio.sleep(0.01)
+        assert not broker.connections
+        assert broken == []
+        await broker.stop()
+
+    loop.run(asyncio.wait_for(main(), 4 * PATIENCE_S))
+
+
 def test_a_client_that_forges_control_on_the_wire_is_thrown_out() -> None:
     async def main() -> None:
         broker = EmbeddedBroker(EmbeddedBrokerConfig(node_token="n0de"))

@@ -213,6 +213,7 @@ class Connection(asyncio.Protocol):
             self.unheard.clear()
             self._holding.forget(self)
             self._closed(self, self.error)
+        self._transport = None
 
     # the owner calls these
 

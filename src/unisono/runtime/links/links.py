@@ -35,6 +35,7 @@ from unisono.errors import PeerError, TransportError, UnisonoError, said
 from unisono.model.address import host_port
 from unisono.model.ids import Address
 from unisono.model.settings import Right
+from unisono.runtime.links.connecting import connected
 from unisono.runtime.links.connection import Connection, SendMeter, WireConfig
 from unisono.runtime.links.frames import Codec, Hello, Letter, Rejected
 from unisono.runtime.links.greeting import RejectedError
@@ -328,16 +329,14 @@ class Links:
         return None
 
     async def _keep_dialing(self, peer: Address, places: tuple[tuple[str, int], ...]) -> None:
-        loop = asyncio.get_running_loop()
         pause = self._config.redial_s_min
         turn = 0
         while not self._closing:
             host, port = places[turn % len(places)]
             turn += 1
             try:
-                _, connection = await loop.create_connection(
-                    lambda: self._make(self._dialing_hello(peer), dialed=True), host, port, ssl=self._client_tls
-                )
+                made = self._make(self._dialing_hello(peer), dialed=True)
+                connection = await connected(made, host, port, self._client_tls)
             except OSError as error:  # includes TLS failures
                 self.problems[peer] = f"{host_port(host, port)}: {said(error)}"
                 logger.debug("%s at %s:%s: %s", peer, host, port, error)

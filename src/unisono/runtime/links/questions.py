@@ -10,6 +10,7 @@ from unisono.errors import PeerError, TransportError, TurnedAwayError, UnisonoEr
 from unisono.model.address import endpoint
 from unisono.model.ids import Address
 from unisono.runtime.links import control
+from unisono.runtime.links.connecting import connected
 from unisono.runtime.links.connection import Connection
 from unisono.runtime.links.frames import Codec, Hello, Letter, Rejected
 from unisono.runtime.links.greeting import RejectedError
@@ -49,14 +50,12 @@ async def ask_node(
         if not answered.done():
             answered.set_exception(error or TransportError("the node closed the connection"))
 
-    def make() -> Connection:
-        hello = Hello("client", (me,), deployment=deployment)
-        return Connection(Codec(control.Letters), hello, True, admit, receive, closed, tokens=Tokens(own=token))
-
+    hello = Hello("client", (me,), deployment=deployment)
+    made = Connection(Codec(control.Letters), hello, True, admit, receive, closed, tokens=Tokens(own=token))
     host, port = endpoint(where)
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(make, host, port, ssl=tls)
+            connection = await connected(made, host, port, tls)
             try:
                 return await answered
             finally:

@@ -31,6 +31,7 @@ from unisono.runtime.brokers.contract import (
 from unisono.runtime.brokers.embedded import server as wire
 from unisono.runtime.brokers.guard import Guard
 from unisono.runtime.brokers.unconfirmed import UnconfirmedItems
+from unisono.runtime.links.connecting import connected
 from unisono.runtime.links.frames import UNREADABLE, FrameReader
 from unisono.runtime.links.greeting import NOT_PROVEN
 from unisono.runtime.links.security import NONCE_BYTES
@@ -168,9 +169,7 @@ class EmbeddedEns:
         where = host_port(host, port)
         greet = wire.Greet(self._session, secrets.token_bytes(NONCE_BYTES) if self._token else b"")
         try:
-            _, line = await asyncio.get_running_loop().create_connection(
-                lambda: _Line(self, greet, self._token), host, port, ssl=self._tls
-            )
+            line = await connected(_Line(self, greet, self._token), host, port, self._tls)
         except ssl.SSLError as error:
             raise TurnedAwayError(f"no TLS with the embedded broker at {where}: {said(error)}") from None
         except OSError as error:
@@ -181,6 +180,9 @@ class EmbeddedEns:
         except TimeoutError:
             line.hang_up()
             raise TransportError(f"the embedded broker at {where} does not answer") from None
+        except asyncio.CancelledError:
+            line.hang_up()
+            raise
         again = self._keeper is not None
         self._may_control = welcome.control
         self._line = line
@@ -352,8 +354,10 @@ class _Line(asyncio.Protocol):
             self._beat.cancel()
         if exc is not None:
             self.reason = f"connection lost: {exc}"
+        self._out.clear()
         if not self.welcomed.done():
             self.welcomed.set_exception(TransportError(self.reason))
+            self.welcomed.exception()  # perhaps nobody waits for it
         self.gone.set()
 
     def pause_writing(self) -> None:
