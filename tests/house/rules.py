@@ -1,8 +1,8 @@
 """The table of rules: each rule of docs/protocols with its module, the tests of tests/papers that cite it, its mutants.
 
-A test cites rules by its name (`test_c07_d08_…`) or by the constant `RULES` of its file, which speaks for all tests of
-the file that name none. A mutant belongs to the rules that its tests cite. `python -m tests.house.rules` writes
-docs/protocols/rules.md anew.
+A test cites rules by its name (`test_c07_d08_…`, `test_r_cut_…`) or by the constant `RULES` of its file, which speaks
+for all tests of the file that name none. A mutant belongs to the rules that its tests cite. `python -m
+tests.house.rules` writes docs/protocols/rules.md anew.
 """
 
 import ast
@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "protocols"
 TABLE = PAGES / "rules.md"
 _ROW = re.compile(r"^\| \*\*([A-Z0-9-]+)\*\* \| (.+) \| (.+) \| `([^`]+)` \|$", re.M)
-_CITED = re.compile(r"_([cdehkptvw]\d{1,2})(?=[a-z]?_)")
+_CITED = re.compile(r"(?<!_r)_([cdehkptvw]\d{1,2})(?=[a-z]?_)")
+_OF_REGIONS = re.compile(r"^test_(r_[a-z0-9]+)_")
 
 
 class Rule(NamedTuple):
@@ -66,6 +67,7 @@ def citations() -> dict[str, tuple[str, ...]]:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 named = [f"{word[0].upper()}{int(word[1:])}" for word in _CITED.findall(node.name)]
+                named += [word.upper().replace("_", "-") for word in _OF_REGIONS.findall(node.name)]
                 known = tuple(dict.fromkeys(aliases().get(name, name) for name in named))
                 cited[f"{path.relative_to(ROOT)}::{node.name}"] = known or (own[0] if own else ())
     return cited

@@ -22,7 +22,7 @@ from unisono.protocols.causal.messages import (
     CausalRequest,
     FrameFate,
 )
-from unisono.protocols.causal.views import CausalView, ClockComparison
+from unisono.protocols.causal.views import CausalView
 
 RULES = ("P10", "GOSSIP", "H13")
 CONFIG = CausalConfig()
@@ -214,26 +214,3 @@ def test_whoever_knows_nobody_asks_the_brokers() -> None:
     made = view()
     made.seed((member(PEER), member(ME)))
     assert [partner.address for partner in made.partners(3)] == [PEER]
-
-
-def test_a_clock_is_off_when_most_others_disagree_for_some_rounds() -> None:
-    watch = ClockComparison(2)
-    for expected in [False] * 4 + [True] * 2:
-        for i in range(5):
-            watch.hear(Address(f"m{i}"), 9 if i else 0)
-        assert not watch.end_round()
-        assert watch.is_off is expected
-    for i in range(5):
-        watch.hear(Address(f"m{i}"), -1)
-    assert watch.end_round()
-    assert not watch.is_off
-
-
-def test_datagrams_that_waited_do_not_put_a_clock_off() -> None:
-    watch = ClockComparison(2)
-    for _ in range(9):
-        for ahead in (-40, -20, 0):
-            watch.hear(PEER, ahead)
-            watch.hear(THIRD, ahead)
-        watch.end_round()
-    assert not watch.is_off

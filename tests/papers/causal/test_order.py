@@ -251,8 +251,8 @@ def test_h11_a_broker_refuses_what_nobody_waits_for_any_more() -> None:
     client.author.put(1, Event("c", 1, "g"))
     publication = client.author.next(10)
     assert publication is not None
-    assert emitter.ask(publication, 19) is None
-    frames, answers = emitter.emit(19)
+    assert emitter.ask(publication, publication.until) is None
+    frames, answers = emitter.emit(publication.until + 1)
     assert frames == []
     assert isinstance(answers[0], CausalRefused)
 

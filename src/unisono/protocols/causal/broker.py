@@ -81,7 +81,8 @@ class CausalBroker:
                 effects.append(Send(client, CausalWelcome(client, self.incarnation)))
             case Fired(key=key) if key == ROUND:
                 effects += self.mesh.round(now)
-                if self.mesh.rejoins(clock) is not None:
+                if self.mesh.judge_clock() == "right":
+                    self.mesh.order.release(clock)
                     self.mesh.order.rejoin(clock)
             case Fired(key=key) if key == DUE:
                 self.mesh.woke()
@@ -104,7 +105,8 @@ class CausalBroker:
 
     def _ask(self, publication: CausalPublication, clock: int) -> list[Effect]:
         self._count("publications")
-        wrong = "the clock of this broker is off" if self.mesh.gossip.clocks.is_off else self._why_not_its(publication)
+        how = self.mesh.wrong_clock
+        wrong = f"the clock of this broker {how}" if how is not None else self._why_not_its(publication)
         refused = self._emitter.ask(publication, clock, wrong)
         if refused is None:
             return []

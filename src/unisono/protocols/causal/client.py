@@ -143,7 +143,7 @@ class CausalClient:
     def _fired(self, key: str, now: Micros) -> list[Effect]:
         clock = self.mesh.clock(now)
         if key == ROUND:
-            return self.mesh.round(now) + self._rejoin(clock)
+            return self.mesh.round(now) + self._judge_clock(clock)
         if key == DUE:
             self.mesh.woke()
             return self._told(self._order.pump(clock))
@@ -175,8 +175,8 @@ class CausalClient:
                 effects.append(Deliver(Refused(request + i, f"no deadline here is longer than {longest} ms")))
             elif (wrong := why_not(event, EVENT_LIMITS)) is not None:
                 effects.append(Deliver(Refused(request + i, wrong)))
-            elif self.mesh.gossip.clocks.is_off:
-                effects.append(Deliver(Refused(request + i, "the clock of this machine is off from all others")))
+            elif (how := self.mesh.wrong_clock) is not None:
+                effects.append(Deliver(Refused(request + i, f"the clock of this machine {how}")))
             else:
                 self._author.put(request + i, event, deadline_us // self._config.tick_us, clock)
         return effects
@@ -225,15 +225,22 @@ class CausalClient:
             del self._joining[topic]
         return [Deliver(Joined(topic)) for topic in joined]
 
-    def _rejoin(self, clock: int) -> list[Effect]:
-        settled = self.mesh.rejoins(clock)
-        if settled is None:
-            return []
-        reason = "the clock of this machine was off: what was published until it was right is not told"
-        until = clock + self._config.eps_ticks
-        told = self._told(settled)
-        self._order.rejoin(clock)
-        return told + [Deliver(Gap(topic, until, until, reason)) for topic in self._names.values()]
+    def _judge_clock(self, clock: int) -> list[Effect]:
+        """Whoever's clock is off hears nothing, or all of it too late: that is told, and when it is over."""
+        match self.mesh.judge_clock():
+            case "off":
+                reason = f"the clock of this machine {self.mesh.wrong_clock}: what is published does not come"
+                return self._gaps(clock, reason)
+            case "right":
+                told = self._told(self._order.release(clock))
+                self._order.rejoin(clock)
+                reason = "the clock of this machine was off: what was published until it was right is not told"
+                return told + self._gaps(clock + self._config.eps_ticks, reason)
+            case None:
+                return []
+
+    def _gaps(self, until: int, reason: str) -> list[Effect]:
+        return [Deliver(Gap(topic, until, until, reason)) for topic in self._names.values()]
 
     def _unsubscribe(self, topics: tuple[Topic, ...], clock: int) -> list[Effect]:
         for topic in topics:

@@ -10,6 +10,7 @@ from random import Random
 
 from unisono.machine import Effect, Send
 from unisono.model.ids import Address
+from unisono.protocols.causal.clocks import ClockComparison
 from unisono.protocols.causal.messages import (
     CausalDigest,
     CausalFrame,
@@ -20,7 +21,7 @@ from unisono.protocols.causal.messages import (
     FrameId,
 )
 from unisono.protocols.causal.order import CausalOrder
-from unisono.protocols.causal.views import CausalView, ClockComparison
+from unisono.protocols.causal.views import CausalView
 
 DIGEST_SENDERS_MAX = 1024
 DIGEST_BITS_MAX = 256
@@ -35,7 +36,7 @@ class CausalDissemination:
         self._me, self._region, self._order, self._config = me, region, order, order.config
         self.view = CausalView(me, region, order.config, dice)
         self.view.seed(seeds)
-        self.clocks = ClockComparison(order.config.eps_ticks)
+        self.clocks = ClockComparison(order.config, order.me is not None)
         self._have: dict[FrameId, CausalFrame] = {}
         self._fresh: dict[FrameId, CausalFrame] = {}
         self._asked: dict[FrameId, int] = {}
@@ -99,7 +100,7 @@ class CausalDissemination:
     def hear(self, gossip: CausalGossip, clock: int) -> list[Effect]:
         """Members and digests; the frames are the order's first."""
         source = gossip.member.address
-        self.clocks.hear(source, gossip.tick - clock)
+        self.clocks.hear(source, gossip.tick - clock, self.view.is_broker(source))
         is_new = not gossip.members and not gossip.left and source not in self.view
         self.view.add(CausalMember(source, gossip.member.region, gossip.member.groups, clock), clock)
         for member in gossip.members[: self._config.view_max]:

@@ -8,12 +8,14 @@ from unisono.protocols.causal.messages import Key, Past
 class CausalKnowledge:
     """Of one sender. Whoever is told in several places and publishes in another has one for all of them."""
 
-    __slots__ = ("high", "past")
+    __slots__ = ("clock_off_by", "high", "past")
 
     def __init__(self) -> None:
         self.past: Past = {}
         self.high = 0
         """The largest stamp known."""
+        self.clock_off_by = 0
+        """Ticks by which the clock of this machine is off, as whoever of them gossips has found."""
 
 
 def merge_past(into: Past, entries: Mapping[Key, tuple[int, int]]) -> None:

@@ -5,6 +5,7 @@ from random import Random
 from unisono.machine import CancelTimer, Effect, Refuse, Send, SetTimer
 from unisono.model.ids import Address
 from unisono.model.time import Micros
+from unisono.protocols.causal.clocks import ClockChange, how_wrong
 from unisono.protocols.causal.config import CausalConfig
 from unisono.protocols.causal.gossip import CausalDissemination
 from unisono.protocols.causal.knowledge import CausalKnowledge
@@ -78,13 +79,22 @@ class CausalMesh:
         effects.append(SetTimer(ROUND, Micros(now + self.config.round_ticks * self.config.tick_us)))
         return effects
 
-    def rejoins(self, clock: int) -> list[SettledFrame] | None:
-        """Once a round, after it: if the own clock was off and is right again everything has to be subscribed to anew.
-        What waited is let go: nothing that it waits for will be taken any more."""
-        if not self.gossip.clocks.end_round():
-            return None
-        self.gossip.count("rejoined")
-        return self.order.release(clock)
+    def judge_clock(self) -> ClockChange | None:
+        """Once a round, after it: whether the own clock has turned out to be off, or to be right again. Then what waits
+        has to be let go, for nothing that it waits for will be taken any more, and everything subscribed to anew."""
+        clocks = self.gossip.clocks
+        change = clocks.end_round()
+        if change is not None or clocks.off_by:
+            self.order.knowledge.clock_off_by = clocks.off_by
+        if change == "right":
+            self.gossip.count("rejoined")
+        return change
+
+    @property
+    def wrong_clock(self) -> str | None:
+        """How wrong the own clock is; None: as far as is known it is right."""
+        off_by = self.order.knowledge.clock_off_by
+        return how_wrong(off_by, self.config) if off_by else None
 
     def wake(self) -> list[Effect]:
         """The timer of what is held back, if it has changed."""
@@ -99,6 +109,7 @@ class CausalMesh:
 
     def farewell(self, clock: int) -> list[Effect]:
         """Passes on what it has not yet, and tells some that we leave; they tell others."""
+        self.order.knowledge.clock_off_by = 0  # whoever stays says so again
         last = self.gossip.round(clock)
         me = self.gossip.me(clock)
         goodbye = CausalGossip(me, clock, left=((me.address, clock),))
@@ -114,7 +125,7 @@ class CausalMesh:
         order = self.order
         counters = {fate.value.replace("-", "_"): count for fate, count in order.counts.items()}
         counters |= {"pending": len(order), "held": self.gossip.held, "members": len(self.gossip.view)}
-        counters |= {"vector_entries": len(order.known), "clock_is_off": int(self.gossip.clocks.is_off)}
+        counters |= {"vector_entries": len(order.known), "clock_is_off": int(self.gossip.clocks.off_by != 0)}
         return counters | self.gossip.counts
 
 

@@ -202,6 +202,10 @@ class CausalEmitter:
             return f"it was meant for incarnation {publication.broker} of this broker, which is {GONE}"
         if len(self._queue) >= config.waiting_max:
             return f"{config.waiting_max} publications wait here, which is the most"
+        late = clock - publication.until
+        if late > 0:
+            by = late * config.tick_us // 1000
+            return f"by the clock of this broker it was to leave {by} ms ago: is the clock of this client right?"
         ahead = max(publication.high, publication.until - config.publish_ticks) - clock
         # Stamps run ahead of their sender's clock by eps, and that of ours by as much.
         if ahead > 2 * config.eps_ticks + config.publish_ticks:

@@ -1,10 +1,8 @@
-"""Whom a member knows, whom it gossips with, and what their clocks say of its own.
+"""Whom a member knows, and whom it gossips with.
 
 A view is bounded and mixed by every message. Whoever is alive is told of with the tick of its last sign of life; who
-was
-not heard of for long fades out, nobody has to be told that it is gone. Partners are drawn from the own region, but
-for a
-share: that is what bytes across regions are spent on.
+was not heard of for long fades out, nobody has to be told that it is gone. Partners are drawn from the own region, but
+for a share: that is what bytes across regions are spent on.
 """
 
 from collections.abc import Sequence
@@ -13,11 +11,6 @@ from random import Random
 from unisono.model.ids import Address
 from unisono.protocols.causal.config import CausalConfig
 from unisono.protocols.causal.messages import CausalLeft, CausalMember
-
-CLOCKS_MAX = 15
-"""Members whose clocks are compared with the own one."""
-OFF_ROUNDS = 5
-"""Rounds in a row after which a clock counts as off: datagrams that waited while we slept are old, not wrong."""
 
 
 class CausalView:
@@ -38,6 +31,9 @@ class CausalView:
     def seed(self, members: Sequence[CausalMember]) -> None:
         """Whom to ask when nobody else is known: brokers."""
         self._seeds = {member.address: member for member in members if member.address != self._me}
+
+    def is_broker(self, address: Address) -> bool:
+        return address in self._seeds
 
     def get(self, address: Address) -> CausalMember | None:
         return self._members.get(address) or self._seeds.get(address)
@@ -90,32 +86,3 @@ class CausalView:
             some = far if goes_far else near
             chosen.append(some.pop(self._dice.randrange(len(some))))
         return chosen
-
-
-class ClockComparison:
-    """Is the own clock right? The median of how far others are ahead, of each what is said with the least delay."""
-
-    def __init__(self, eps_ticks: int) -> None:
-        self._eps = eps_ticks
-        self._ahead: dict[Address, int] = {}
-        self._rounds = 0
-        self.is_off = False
-
-    def hear(self, address: Address, ahead: int) -> None:
-        """A delay can only make others look late, so the most counts."""
-        known = self._ahead.pop(address, None)
-        self._ahead[address] = ahead if known is None else max(ahead, known)
-        if len(self._ahead) > CLOCKS_MAX:
-            del self._ahead[next(iter(self._ahead))]
-
-    def end_round(self) -> bool:
-        """Judges what was heard since the last time; returns whether a clock that was off is right again."""
-        offsets = sorted(self._ahead.values())
-        self._ahead.clear()
-        if len(offsets) < 2:
-            return False
-        median = offsets[len(offsets) // 2]
-        # A tick more: clocks are read as whole ticks, and a message takes some time.
-        self._rounds = self._rounds + 1 if abs(median) > self._eps + 1 else 0
-        was_off, self.is_off = self.is_off, self._rounds >= OFF_ROUNDS
-        return was_off and not self._rounds

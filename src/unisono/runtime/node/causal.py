@@ -122,7 +122,8 @@ class CausalRole:
     @property
     def why_idle(self) -> str | None:
         """Why it takes no publications, if it does not."""
-        return "has a clock that is off from all others" if self.broker.mesh.gossip.clocks.is_off else None
+        how = self.broker.mesh.wrong_clock
+        return f"has a clock that {how}" if how is not None else None
 
     def report(self) -> dict[str, int]:
         """Counters of the broker, of its host and of its socket, as one table."""
