@@ -13,27 +13,26 @@ from typing import Any
 
 from msgspec import structs
 
-from unisono.errors import InvariantError, MisuseError, TransportError, UnisonoError
-from unisono.machine import Broadcast, Restarted
+from unisono.errors import TransportError, UnisonoError
+from unisono.machine import Restarted
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event
-from unisono.model.ids import Address, Topic
-from unisono.model.interest import check_topic_name, is_pattern
+from unisono.model.ids import Address
 from unisono.model.journal import Header, Record
+from unisono.model.settings import NodeSpec
 from unisono.model.time import Micros
 from unisono.protocols.causal.client import CausalClient, CausalVia
 from unisono.protocols.causal.config import PAYLOAD_BYTES_MAX
 from unisono.protocols.causal.deployed import brokers_near, causal_config, causal_groups, seeds_at
 from unisono.protocols.causal.knowledge import CausalKnowledge
 from unisono.protocols.causal.messages import CausalGoodbye, FromMember
-from unisono.qos import DeploymentOffer, choose
+from unisono.qos import DeploymentOffer
+from unisono.runtime.client.broker_search import BrokerSearch
+from unisono.runtime.client.content_session import ContentClient, ContentSession
 from unisono.runtime.client.publishing.publications import SessionPublications
-from unisono.runtime.client.session import Session, SessionConfig
-from unisono.runtime.client.subscription.request import SubscribeRequest
+from unisono.runtime.client.session import SessionConfig
 from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.driver.host import Host
-from unisono.runtime.links import control
-from unisono.runtime.links.dialing import dial_node, unanswered
 from unisono.runtime.links.frames import Hello
 from unisono.runtime.mesh.datagrams import MeshSocket, local_host_towards, resolve, resolve_all
 
@@ -42,15 +41,15 @@ logger = logging.getLogger(__name__)
 WINDOW = 128
 """Publications under way per topic; whoever publishes more waits. One frame's worth leaves at a time, and what
 waits for longer than `queue_ticks` is refused, so more would be."""
-NEXT_S = 1.0
-"""A broker that cannot be reached for this long is given up for the next one."""
 LOOK_S = 0.02
 
 
-class CausalSession(Session):
+class CausalSession(ContentSession):
     """A client of a causal mesh."""
 
     ends_lives = True
+    keeps_nothing = "a causal mesh keeps"
+    why_no_stall = "nothing stalls here, waits have deadlines"
 
     def __init__(
         self, deployment: Deployment, base: Path, token: str, config: SessionConfig, near: str | None = None
@@ -58,15 +57,14 @@ class CausalSession(Session):
         """`near` is where a broker listens that is preferred to all others."""
         self.mesh_config = causal_config(deployment)
         super().__init__(deployment, base, token, config)
-        self.brokers = brokers_near(deployment, config.region, near)
-        self.broker = self.brokers[0]
+        self._search = BrokerSearch(self.links, brokers_near(deployment, config.region, near), self._found)
         self.token = token
         self.knowledge = CausalKnowledge()
-        self._place = 0
         self._ports: list[_CausalPort] = []
-        self._port_count = 0
-        self._link: asyncio.Future[None] | None = None  # done while the broker is connected
-        self._mover: asyncio.Task[None] | None = None
+
+    @property
+    def broker(self) -> NodeSpec:
+        return self._search.broker
 
     @property
     def region(self) -> str:
@@ -88,74 +86,33 @@ class CausalSession(Session):
     # life
 
     async def open(self) -> None:
-        self._link = asyncio.get_running_loop().create_future()
         self.links.attach(self.address, self)
         self._is_open = True
-        self._move()
+        self._search.start()
         try:
             await self._connected()
         except BaseException:
             self._is_open = False
-            await self._stop_moving()
+            await self._search.stop()
             await self.links.close()
             raise
 
-    def _move(self) -> None:
-        self._mover = asyncio.create_task(self._dial_in_turn(), name="find a broker")
-
-    async def _dial_in_turn(self) -> None:
-        """Dials one broker after the other until one answers."""
-        assert self._link is not None
-        while not self._link.done():
-            self.broker = self.brokers[self._place % len(self.brokers)]
-            dial_node(self.links, self.broker)
-            await asyncio.wait([self._link], timeout=NEXT_S)
-            if not self._link.done():
-                self.links.hang_up(Address(self.broker.name))
-                self._place += 1
-
-    async def _stop_moving(self) -> None:
-        if self._mover is not None:
-            self._mover.cancel()
-            await asyncio.gather(self._mover, return_exceptions=True)
-
     async def _leave(self) -> None:
-        await self._stop_moving()
+        await self._search.stop()
         for port in self._ports:
             await port.stop()
 
     def _open_streams(self) -> list[Stream]:
         return [port.stream for port in self._ports if port.stream is not None]
 
-    def _give_up(self, reason: str) -> None:
-        if self._publications is not None:
-            self._publications.give_up(reason)
-
-    def check_content(self, stream: Stream) -> None:
-        """Every subscriber selects by content for itself."""
-
     async def _connected(self) -> None:
-        """Returns when a broker can be reached; raises TransportError if none can within `open_s`."""
         self.check_alive()
-        assert self._link is not None
-        await asyncio.wait([self._link], timeout=self.config.open_s)
-        if not self._link.done():
-            raise unanswered(self.links, self.brokers)
+        await self._search.connected(self.config.open_s)
+
+    def _offer(self) -> DeploymentOffer:
+        return DeploymentOffer(kind="causal")
 
     # what people call
-
-    async def drain(self) -> None:
-        if self._publications is not None:
-            await self._publications.drain()
-
-    def _stream(self, request: SubscribeRequest) -> Stream:
-        if request.on_stall != "wait":
-            raise MisuseError(f"on_stall {request.on_stall!r} is not built: nothing stalls here, waits have deadlines")
-        start = request.start if request.name is None else "named"
-        choose(request.promise, DeploymentOffer(kind="causal"), start, request.group, content=True)
-        return Stream(
-            self, request.topics, request.promise, {}, request.decode, None, request.latest_only, request.where
-        )
 
     def mesh_report(self) -> dict[str, int]:
         """Counters of this session's members: what became of frames, by reason, and datagrams; all streams together."""
@@ -169,22 +126,10 @@ class CausalSession(Session):
         """Publishes through another broker from now on; what was heard before stays before what is published there."""
         node = self.deployment.node(broker)
         if node != self.broker:
-            old = Address(self.broker.name)
-            self._place = self.brokers.index(node)
-            if self._link is not None and self._link.done():
-                self._lose(old)
-            else:  # it looks for one: it shall not find another meanwhile
-                await self._stop_moving()
-                self.links.hang_up(old)
-                self._move()
+            if self.attached_to() is not None:
+                self._tell_publisher(CausalVia(None))
+            await self._search.go_to(node)
         await self._connected()
-
-    async def status(self, node: str) -> control.NodeReport:
-        """How the session's broker is; raises TransportError if it does not answer."""
-        if node != self.broker.name:
-            raise MisuseError(f"this session is at {self.broker.name}: ask with 'unisono status'")
-        await self._connected()
-        return await super().status(node)
 
     # for streams and publishers
 
@@ -210,32 +155,6 @@ class CausalSession(Session):
         await stream.unsubscribe(*list(stream.topics))
         await port.stop()
 
-    async def open_topics(self, names: list[str]) -> dict[str, Topic]:
-        """Numbers are this session's own: members know topics by their names, and none has to be born."""
-        for name in names:
-            if name not in self._topics:
-                if not is_pattern(name):
-                    check_topic_name(name)
-                topic = Topic(len(self._topics) + 1)
-                self._topics[name], self._names[topic] = topic, name
-        return {name: self._topics[name] for name in names}
-
-    async def expand(self, patterns: list[str]) -> list[str]:
-        """Subscribers look at the names of topics themselves."""
-        return patterns
-
-    def introduce(self, stream: Stream, topic: Topic) -> None:
-        pass
-
-    async def keep_position(self, name: str, position: str) -> None:
-        raise MisuseError("a causal mesh keeps nothing to resume from, so a position is of no use")
-
-    def pause(self, stream: Stream) -> None:
-        pass
-
-    def resume(self, stream: Stream) -> None:
-        pass
-
     def silence(self, name: str, patience_s: float) -> str:
         return f"{name!r}: the subscription did not begin within {patience_s:g} s"
 
@@ -257,37 +176,25 @@ class CausalSession(Session):
             port.host.post(CausalVia(self.attached_to()))
         return self._publications
 
-    def _next_address(self) -> Address:
-        self._port_count += 1
-        return Address(f"{self.address}/{self._port_count}")
-
     # the link
-
-    def topic_name(self, topic: Topic) -> str:
-        return self._names[topic]
 
     def attached_to(self) -> Address | None:
         """The broker, if it is connected."""
-        return Address(self.broker.name) if self._link is not None and self._link.done() else None
+        return self._search.attached_to
 
     def _up(self, hello: Hello) -> None:
-        name = Address(self.broker.name)
-        if name in hello.addresses and self._link is not None and not self._link.done():
-            self._link.set_result(None)
-            self._tell_publisher(CausalVia(name))
+        for name in hello.addresses:
+            self._search.answers(name)
+
+    def _found(self, broker: Address) -> None:
+        self._tell_publisher(CausalVia(broker))
 
     def _down(self, hello: Hello, error: UnisonoError | None) -> None:
-        name = Address(self.broker.name)
-        if self._is_open and name in hello.addresses and self._link is not None and self._link.done():
+        name = self.attached_to()
+        if self._is_open and name is not None and name in hello.addresses:
             logger.info("lost broker %s: %s", name, error)
-            self._place += 1
-            self._lose(name)
-
-    def _lose(self, broker: Address) -> None:
-        self._link = asyncio.get_running_loop().create_future()
-        self._tell_publisher(CausalVia(None))
-        self.links.hang_up(broker)
-        self._move()
+            self._search.go_on()
+            self._tell_publisher(CausalVia(None))
 
     def _tell_publisher(self, message: CausalVia) -> None:
         for port in self._ports:
@@ -295,22 +202,21 @@ class CausalSession(Session):
                 port.host.post(message)
 
 
-class _CausalPort:
+class _CausalPort(ContentClient):
     """The outside of one client of the protocol, its host, and its socket if it subscribes."""
 
     host: Host
     machine: CausalClient
 
     def __init__(self, session: CausalSession, address: Address, stream: Stream | None) -> None:
-        self.address, self.stream = address, stream
-        self.publications: SessionPublications | None = None
-        self._session = session
+        super().__init__(session, address, stream)
+        self._mesh = session
         self._socket: MeshSocket | None = None
         if stream is None:
             self._drive(self._make(address))
 
     def _make(self, member: Address, **more: Any) -> CausalClient:
-        session = self._session
+        session = self._mesh
         return CausalClient(
             member,
             session.topic_name,
@@ -328,12 +234,12 @@ class _CausalPort:
         self.host = Host(self.address, machine, self)
 
     async def start(self) -> None:
-        self._session.links.attach(self.address, self.host)
+        self._mesh.links.attach(self.address, self.host)
         await self.host.start()
 
     async def join_mesh(self) -> None:
         """Opens a socket on the way to the broker, and begins to gossip."""
-        session, stream = self._session, self.stream
+        session, stream = self._mesh, self.stream
         assert stream is not None
         towards = await resolve(session.broker.reached_at)
         self._socket = MeshSocket(
@@ -348,11 +254,11 @@ class _CausalPort:
 
     async def meet(self) -> None:
         """Returns when some member was heard; raises TransportError if none is: datagrams do not come through."""
-        loop, patience_s = asyncio.get_running_loop(), self._session.open_s
+        loop, patience_s = asyncio.get_running_loop(), self._mesh.open_s
         until = loop.time() + patience_s
         while not self.machine.has_company:
             if loop.time() > until:
-                broker = self._session.broker
+                broker = self._mesh.broker
                 raise TransportError(
                     f"no member of the mesh was heard within {patience_s:g} s, though broker {broker.name} answers:"
                     f" do datagrams (UDP) to and from {broker.reached_at} come through, and is the token the same?"
@@ -360,7 +266,7 @@ class _CausalPort:
             await asyncio.sleep(LOOK_S)
 
     async def stop(self) -> None:
-        self._session.links.detach(self.address)
+        self._mesh.links.detach(self.address)
         if self._socket is not None:
             self.host.post(CausalGoodbye())
         await self.host.stop()
@@ -380,33 +286,6 @@ class _CausalPort:
 
     def send(self, to: Address, message: Any) -> None:
         if not isinstance(message, FromMember):
-            self._session.links.send(to, message)
+            self._mesh.links.send(to, message)
         elif self._socket is not None:
             self._socket.send(to, message)
-
-    def deliver(self, item: Any) -> None:
-        if self.stream is not None:
-            self.stream.deliver(item)
-        elif self.publications is not None:
-            self.publications.settle(item)
-
-    def broadcast(self, effect: Broadcast) -> None:
-        raise InvariantError("a client of a causal mesh multicasts nothing")
-
-    def join(self, topic: Topic) -> None:
-        raise InvariantError("a client of a causal mesh has its socket only")
-
-    def leave(self, topic: Topic) -> None:
-        raise InvariantError("a client of a causal mesh has its socket only")
-
-    def refused(self, reason: str) -> None:
-        logger.debug("%s refused: %s", self.address, reason)
-        self._session.note(Record("refuse", self._session.now(), who=self.address, note=reason))
-
-    def end_turn(self) -> None:
-        self._session.flush_journal()
-        if self.stream is not None:
-            self.stream.end_turn()
-
-    def failed(self, error: Exception) -> None:
-        self._session.fail(error)

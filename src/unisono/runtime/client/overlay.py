@@ -10,23 +10,19 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from unisono.errors import InvariantError, MisuseError, TransportError, UnisonoError
-from unisono.machine import Broadcast
+from unisono.errors import TransportError, UnisonoError
 from unisono.model.deployment import Deployment
-from unisono.model.ids import Address, Topic
-from unisono.model.interest import check_topic_name, is_pattern
-from unisono.model.journal import Record
+from unisono.model.ids import Address
 from unisono.model.settings import NodeSpec
 from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.deployed import broker_config
 from unisono.protocols.overlay.messages import LinkDown
-from unisono.qos import DeploymentOffer, choose
+from unisono.qos import DeploymentOffer
+from unisono.runtime.client.content_session import ContentClient, ContentSession
 from unisono.runtime.client.publishing.publications import SessionPublications
-from unisono.runtime.client.session import Session, SessionConfig
-from unisono.runtime.client.subscription.request import SubscribeRequest
+from unisono.runtime.client.session import SessionConfig
 from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.driver.host import Host
-from unisono.runtime.links import control
 from unisono.runtime.links.dialing import dial_node, unanswered
 from unisono.runtime.links.frames import Hello
 from unisono.structures.hosting import Forget
@@ -39,19 +35,24 @@ PAYLOAD_BYTES_MAX = 4 << 20
 """A publication is one letter on every link, and a frame of those holds twice this."""
 
 
-class OverlaySession(Session):
+class OverlaySession(ContentSession):
     """A client of the brokers of an overlay."""
+
+    keeps_nothing = "an overlay keeps"
 
     def __init__(
         self, deployment: Deployment, base: Path, token: str, config: SessionConfig, near: str | None = None
     ) -> None:
         """`near` is where a broker listens that is preferred to all others."""
         super().__init__(deployment, base, token, config)
-        self.broker = broker_for(deployment, config.region, near)
+        self._broker = broker_for(deployment, config.region, near)
         self._config = broker_config(deployment)
         self._ports: list[_Port] = []
-        self._port_count = 0
         self._link: asyncio.Future[None] | None = None  # done while the broker is connected
+
+    @property
+    def broker(self) -> NodeSpec:
+        return self._broker
 
     # life
 
@@ -75,43 +76,15 @@ class OverlaySession(Session):
     def _open_streams(self) -> list[Stream]:
         return [port.stream for port in self._ports if port.stream is not None]
 
-    def _give_up(self, reason: str) -> None:
-        if self._publications is not None:
-            self._publications.give_up(reason)
-
-    def check_content(self, stream: Stream) -> None:
-        """An overlay always selects by content."""
-
     async def _connected(self) -> None:
-        """Returns when the broker can be reached; raises TransportError if it cannot within `open_s`."""
         self.check_alive()
         assert self._link is not None
         await asyncio.wait([self._link], timeout=self.config.open_s)
         if not self._link.done():
             raise unanswered(self.links, [self.broker])
 
-    # what people call
-
-    async def drain(self) -> None:
-        if self._publications is not None:
-            await self._publications.drain()
-
-    def _stream(self, request: SubscribeRequest) -> Stream:
-        if request.on_stall != "wait":
-            raise MisuseError(f"on_stall {request.on_stall!r} is not built: a stalled topic waits, and says so")
-        offer = DeploymentOffer(kind="overlay", held_us_max=self._config.held_us_max)
-        start = request.start if request.name is None else "named"
-        choose(request.promise, offer, start, request.group, content=True)
-        return Stream(
-            self, request.topics, request.promise, {}, request.decode, None, request.latest_only, request.where
-        )
-
-    async def status(self, node: str) -> control.NodeReport:
-        """How the session's broker is; raises TransportError if it does not answer."""
-        if node != self.broker.name:
-            raise MisuseError(f"this session knows {self.broker.name} only: ask with 'unisono status'")
-        await self._connected()
-        return await super().status(node)
+    def _offer(self) -> DeploymentOffer:
+        return DeploymentOffer(kind="overlay", held_us_max=self._config.held_us_max)
 
     # for streams and publishers
 
@@ -137,35 +110,6 @@ class OverlaySession(Session):
         await port.host.stop()
         self.links.detach(port.address)
 
-    async def open_topics(self, names: list[str]) -> dict[str, Topic]:
-        """Numbers are this session's own: an overlay knows topics by their names, and none has to be born."""
-        for name in names:
-            if name not in self._topics:
-                if not is_pattern(name):
-                    check_topic_name(name)
-                topic = Topic(len(self._topics) + 1)
-                self._topics[name], self._names[topic] = topic, name
-        return {name: self._topics[name] for name in names}
-
-    async def expand(self, patterns: list[str]) -> list[str]:
-        """Brokers route by patterns as they are."""
-        return patterns
-
-    def introduce(self, stream: Stream, topic: Topic) -> None:
-        pass
-
-    async def keep_position(self, name: str, position: str) -> None:
-        raise MisuseError("an overlay keeps nothing to resume from, so a position is of no use")
-
-    def pause(self, stream: Stream) -> None:
-        pass
-
-    def resume(self, stream: Stream) -> None:
-        pass
-
-    def silence(self, name: str, patience_s: float) -> str:
-        return f"{name!r}: the brokers did not agree on the subscription within {patience_s:g} s"
-
     async def _publishing(self) -> SessionPublications:
         await self._connected()
         if self._publications is None:
@@ -177,15 +121,11 @@ class OverlaySession(Session):
         return self._publications
 
     def _add_port(self, stream: Stream | None) -> "_Port":
-        self._port_count += 1
-        port = _Port(self, Address(f"{self.address}/{self._port_count}"), stream)
+        port = _Port(self, self._next_address(), stream)
         self._ports.append(port)
         return port
 
     # the link
-
-    def topic_name(self, topic: Topic) -> str:
-        return self._names[topic]
 
     def machine_for(self, address: Address, stream: Stream | None) -> OverlayClient:
         broker, limits = Address(self.broker.name), self._config.limits
@@ -206,15 +146,13 @@ class OverlaySession(Session):
         self._ports = [port for port in self._ports if port.stream is not None]
 
 
-class _Port:
+class _Port(ContentClient):
     """The outside of one client of the protocol, and its host."""
 
     def __init__(self, session: OverlaySession, address: Address, stream: Stream | None) -> None:
-        self.address, self.stream = address, stream
+        super().__init__(session, address, stream)
         self.machine = session.machine_for(address, stream)
         self.host = Host(address, self.machine, self)
-        self.publications: SessionPublications | None = None
-        self._session = session
         self._is_cut = self._is_told = False
 
     async def start(self) -> None:
@@ -232,37 +170,12 @@ class _Port:
         if not self._is_cut:
             self._session.links.send(to, message)
 
-    def deliver(self, item: Any) -> None:
-        if self.stream is not None:
-            self.stream.deliver(item)
-        elif self.publications is not None:
-            self.publications.settle(item)
-
-    def broadcast(self, effect: Broadcast) -> None:
-        raise InvariantError("a client of an overlay has its broker only")
-
-    def join(self, topic: Topic) -> None:
-        raise InvariantError("a client of an overlay has its broker only")
-
-    def leave(self, topic: Topic) -> None:
-        raise InvariantError("a client of an overlay has its broker only")
-
-    def refused(self, reason: str) -> None:
-        logger.debug("%s refused: %s", self.address, reason)
-        self._session.note(Record("refuse", self._session.now(), who=self.address, note=reason))
-
     def end_turn(self) -> None:
-        self._session.flush_journal()
-        if self.stream is None:
-            return
-        self.stream.end_turn()
-        if self.machine.is_cut_off and not self._is_told:
+        super().end_turn()
+        if self.stream is not None and self.machine.is_cut_off and not self._is_told:
             self._is_told = True
             lost = f"the link to broker {self._session.broker.name} was lost, and this subscription ends"
             self.stream.fail(TransportError(f"{lost}: what comes later could contradict what came. Subscribe again"))
-
-    def failed(self, error: Exception) -> None:
-        self._session.fail(error)
 
 
 def broker_for(deployment: Deployment, region: str | None, near: str | None) -> NodeSpec:

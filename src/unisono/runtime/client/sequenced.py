@@ -160,17 +160,11 @@ class SequencedSession(Session):
     def _open_streams(self) -> list[EventStream]:
         return [*self._members, *self._streams]
 
-    def _give_up(self, reason: str) -> None:
-        self.publications.give_up(reason)
-
     # publishing and subscribing
 
     async def _publishing(self) -> SessionPublications:
         self.check_alive()
         return self.publications
-
-    async def drain(self) -> None:
-        await self.publications.drain()
 
     def _stream(self, request: SubscribeRequest) -> Stream | GroupStream:
         group = request.group

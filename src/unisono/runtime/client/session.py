@@ -165,9 +165,10 @@ class Session(ABC):
     @abstractmethod
     def _open_streams(self) -> Sequence[EventStream]: ...
 
-    @abstractmethod
     def _give_up(self, reason: str) -> None:
         """Publications without an outcome are unknown."""
+        if self._publications is not None:
+            self._publications.give_up(reason)
 
     @abstractmethod
     def _up(self, hello: Hello) -> None: ...
@@ -212,9 +213,10 @@ class Session(ABC):
             publisher.advertise(advertise)
         return publisher
 
-    @abstractmethod
     async def drain(self) -> None:
         """Returns when everything published has its outcome."""
+        if self._publications is not None:
+            await self._publications.drain()
 
     @abstractmethod
     async def _publishing(self) -> SessionPublications:

@@ -55,6 +55,19 @@ class Outside(Protocol):
         ...
 
 
+class LinksOnly:
+    """The part of an outside that a machine never uses which sends and delivers, and has no broker beneath it."""
+
+    def broadcast(self, effect: Broadcast) -> None:
+        raise InvariantError("this machine has no broker to broadcast to")
+
+    def join(self, topic: Topic) -> None:
+        raise InvariantError("this machine has no broker to hear a topic from")
+
+    def leave(self, topic: Topic) -> None:
+        raise InvariantError("this machine has no broker to hear a topic from")
+
+
 class HostCounters(Struct):
     """What a host has done; `status` shows it."""
 

@@ -133,7 +133,7 @@ class RegionsEns:
             self.door.links.attach(self.address, self)
             await self._port.start(sink=self)
         if not self._is_node:
-            await self.door.connected(1.0 + len(self.door.brokers))
+            await self.door.search.connected(1.0 + len(self.door.search.brokers))
 
     def publish(self, items: Sequence[Parcel]) -> None:
         singles = unpack(items)
@@ -208,7 +208,7 @@ class RegionsEns:
             self._guard.soon(self._hand_over)
 
     async def close(self) -> None:
-        if self._is_started and self.door.attached_to is not None:
+        if self._is_started and self.door.search.attached_to is not None:
             flushed = asyncio.ensure_future(self._outbox.flush())
             await asyncio.wait((flushed,), timeout=self._limits.reconnect_us_max / 1e6)
             flushed.cancel()

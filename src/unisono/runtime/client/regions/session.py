@@ -11,25 +11,24 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from unisono.errors import MisuseError, UnisonoError
+from unisono.errors import UnisonoError
 from unisono.machine import CutOff, Heard
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event
 from unisono.model.homes import sequencers, sequencing_part
-from unisono.model.ids import Address, Topic
-from unisono.model.interest import check_topic_name, is_pattern
-from unisono.model.journal import Record
+from unisono.model.ids import Address
 from unisono.model.predicate import EVERY_EVENT, Filter
 from unisono.model.settings import NodeSpec
 from unisono.protocols.regions.client import RegionClient
 from unisono.protocols.regions.deployed import regions_config
-from unisono.qos import DeploymentOffer, choose
+from unisono.qos import DeploymentOffer
 from unisono.runtime.brokers.contract import CONTROL, Ens, Listener
+from unisono.runtime.client.content_session import ContentClient, ContentSession
 from unisono.runtime.client.publishing.publications import SessionPublications
 from unisono.runtime.client.regions.door import RegionsDoor, RegionsPort
 from unisono.runtime.client.regions.ens import RegionsEns, as_published, name_as_published
 from unisono.runtime.client.sequenced import SequencedSession
-from unisono.runtime.client.session import Session, SessionConfig
+from unisono.runtime.client.session import SessionConfig
 from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.client.subscription.request import SubscribeRequest
 from unisono.runtime.client.subscription.stream import Stream
@@ -54,12 +53,14 @@ class EntourageView(Struct, frozen=True):
     """What one copy costs, as it is reckoned."""
 
 
-class RegionsSession(Session):
+class RegionsSession(ContentSession):
     """A client of the brokers of a hierarchy.
 
     Where nodes of the deployment are sequencers as well, everything published is numbered, and who wants an order takes
     part in it (`ordered`); each publisher's order comes from the brokers alone, by content, whoever numbers.
     """
+
+    keeps_nothing = "regions keep"
 
     def __init__(
         self, deployment: Deployment, base: Path, token: str, config: SessionConfig, near: str | None = None
@@ -70,7 +71,6 @@ class RegionsSession(Session):
         self._config = regions_config(deployment)
         self._streams: dict[Address, Stream] = {}
         self._publishing_port: RegionsPort | None = None
-        self._port_count = 0
         self._ens: RegionsEns | None = None
         self.ordered: SequencedSession | None = None
         if sequencers(deployment):
@@ -85,7 +85,7 @@ class RegionsSession(Session):
 
     @property
     def broker(self) -> NodeSpec:
-        return self.door.broker
+        return self.door.search.broker
 
     # life
 
@@ -109,20 +109,15 @@ class RegionsSession(Session):
         await self.door.close()
 
     async def _connected(self) -> None:
-        """Returns when a broker can be reached; raises TransportError if none can within `open_s`."""
         self.check_alive()
-        await self.door.connected(self.config.open_s)
+        await self.door.search.connected(self.config.open_s)
 
     def _open_streams(self) -> list[EventStream]:
         ordered = self.ordered._open_streams() if self.ordered is not None else []
         return [*self._streams.values(), *ordered]
 
-    def _give_up(self, reason: str) -> None:
-        if self._publications is not None:
-            self._publications.give_up(reason)
-
-    def check_content(self, stream: Stream) -> None:
-        """A hierarchy always selects by content."""
+    def _offer(self) -> DeploymentOffer:
+        return DeploymentOffer(kind="regions")
 
     # what people call
 
@@ -141,29 +136,16 @@ class RegionsSession(Session):
         if self._ens is not None:
             self._ens.advertise(topic, publisher, where)
 
-    async def drain(self) -> None:
-        if self._publications is not None:
-            await self._publications.drain()
-
     def _stream(self, request: SubscribeRequest) -> EventStream:
-        if request.on_stall != "wait":
-            raise MisuseError(f"on_stall {request.on_stall!r} is not built: a stalled topic waits, and says so")
         start = request.start if request.name is None else "named"
         asks_more = request.promise.deadline_us is not None or start != "latest" or request.group is not None
-        if self.ordered is not None and (request.promise.order != "fifo" or asks_more):
+        if self.ordered is not None and request.on_stall == "wait" and (request.promise.order != "fifo" or asks_more):
             return self.ordered._stream(request)
-        choose(request.promise, DeploymentOffer(kind="regions"), start, request.group, content=True)
-        return Stream(
-            self, request.topics, request.promise, {}, request.decode, None, request.latest_only, request.where
-        )
+        return super()._stream(request)
 
     async def status(self, node: str) -> control.NodeReport:
-        """How the session's broker is; raises TransportError if it does not answer."""
         if self.ordered is not None and node in sequencers(self.deployment):
             return await self.ordered.status(node)
-        if node != self.broker.name:
-            raise MisuseError(f"this session is at {self.broker.name}: ask with 'unisono status'")
-        await self._connected()
         return await super().status(node)
 
     # for streams and publishers
@@ -192,57 +174,25 @@ class RegionsSession(Session):
         await port.host.stop()
         self.links.detach(port.address)
 
-    async def open_topics(self, names: list[str]) -> dict[str, Topic]:
-        """Numbers are this session's own: brokers know topics by their names, and none has to be born."""
-        for name in names:
-            if name not in self._topics:
-                if not is_pattern(name):
-                    check_topic_name(name)
-                topic = Topic(len(self._topics) + 1)
-                self._topics[name], self._names[topic] = topic, name
-        return {name: self._topics[name] for name in names}
-
-    async def expand(self, patterns: list[str]) -> list[str]:
-        """Brokers route by patterns as they are."""
-        return patterns
-
-    def introduce(self, stream: Stream, topic: Topic) -> None:
-        pass
-
-    async def keep_position(self, name: str, position: str) -> None:
-        raise MisuseError("regions keep nothing to resume from, so a position is of no use")
-
-    def pause(self, stream: Stream) -> None:
-        pass
-
-    def resume(self, stream: Stream) -> None:
-        pass
-
-    def silence(self, name: str, patience_s: float) -> str:
-        return f"{name!r}: the brokers did not agree on the subscription within {patience_s:g} s"
-
     async def _publishing(self) -> SessionPublications:
         await self._connected()
         if self._publications is None:
-            port, ear = self._add_port(None)
+            port, client = self._add_port(None)
             self._publishing_port = port
-            self._publications = ear.publications = SessionPublications(
+            self._publications = client.publications = SessionPublications(
                 self, port.host, port.address, WINDOW, lambda: PAYLOAD_BYTES_MAX, by_content=True
             )
             await port.start()
         return self._publications
 
-    def _add_port(self, stream: Stream | None) -> "tuple[RegionsPort, _StreamEar]":
-        self._port_count += 1
-        address = Address(f"{self.address}/{self._port_count}")
+    def _add_port(self, stream: Stream | None) -> "tuple[RegionsPort, _RegionsClient]":
+        address = self._next_address()
         where = stream.where if stream is not None else EVERY_EVENT
-        ear = _StreamEar(self, address, stream)
-        return RegionsPort(self.door, address, RegionClient(address, self.topic_name, self._config, where), ear), ear
+        client = _RegionsClient(self, address, stream)
+        machine = RegionClient(address, self.topic_name, self._config, where)
+        return RegionsPort(self.door, address, machine, client), client
 
     # links
-
-    def topic_name(self, topic: Topic) -> str:
-        return self._names[topic]
 
     def _up(self, hello: Hello) -> None:
         self.door.up(hello)
@@ -251,34 +201,18 @@ class RegionsSession(Session):
         self.door.down(hello, error)
 
 
-class _StreamEar:
-    """What one machine of a session delivers, and to whom."""
+class _RegionsClient(ContentClient):
+    """Who hears one machine of a session that may have sequencers beside its brokers."""
 
     def __init__(self, session: RegionsSession, address: Address, stream: Stream | None) -> None:
-        self._session, self._address, self._stream = session, address, stream
-        self.publications: SessionPublications | None = None
+        super().__init__(session, address, stream)
+        self._is_numbered = session.ordered is not None
 
     def deliver(self, item: Any) -> None:
-        if self._stream is None:
-            if self.publications is not None:
-                self.publications.settle(item)
-            return
-        if self._session.ordered is not None:
+        if self.stream is not None and self._is_numbered:
             item = _under_its_name(item)
         if item is not None:
-            self._stream.deliver(item)
-
-    def refused(self, reason: str) -> None:
-        logger.debug("%s refused: %s", self._address, reason)
-        self._session.note(Record("refuse", self._session.now(), who=self._address, note=reason))
-
-    def end_turn(self) -> None:
-        self._session.flush_journal()
-        if self._stream is not None:
-            self._stream.end_turn()
-
-    def failed(self, error: Exception) -> None:
-        self._session.fail(error)
+            super().deliver(item)
 
 
 def _under_its_name(item: Any) -> Any:
