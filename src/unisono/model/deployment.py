@@ -23,6 +23,7 @@ in one line what is wrong and where.
     home = "eu-1"
 """
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -60,6 +61,8 @@ DEPLOYMENT_VERSION = 1
 HOST_AND_PORT = re.compile(r"(\[[0-9a-f:]+\]|[A-Za-z0-9.\-]+):\d+")
 """What somebody writes who forgets the scheme."""
 WORD = re.compile(r"[A-Za-z0-9_\-]+")
+REPLICAS_MAX = 5
+"""Of a stream or a bucket of JetStream."""
 IN_PROCESS = "memory"
 """Where a node listens that only its own process reaches."""
 
@@ -155,6 +158,7 @@ def _placed(deployment: Deployment, base: Path) -> Deployment:
 def check_deployment(raw: object) -> Deployment:
     """Makes a deployment of decoded TOML, checking what belongs together."""
     _check_gone(raw)
+    _check_numbers(raw, "")
     try:
         deployment = msgspec.convert(_with_kind(raw), Deployment)
     except msgspec.ValidationError as error:
@@ -176,6 +180,7 @@ def check_deployment(raw: object) -> Deployment:
     _check_entourage(deployment)
     _check_archive(deployment)
     _check_broker(deployment)
+    _check_kept(deployment)
     _check_security(deployment)
     return deployment
 
@@ -188,6 +193,18 @@ def _check_gone(raw: object) -> None:
         if sequencing["mode"] == "ticket":
             todo += ", and give nodes that ran with it new data directories"
         raise FormatError("sequencing.mode", f"{sequencing['mode']!r}: there is one way left to publish: {todo}")
+
+
+def _check_numbers(raw: object, where: str) -> None:
+    """TOML can write what is no number, and no end; no setting is either."""
+    if isinstance(raw, float) and not math.isfinite(raw):
+        raise FormatError(where, f"{raw} is no number that can be counted with; leave it out for the default")
+    if isinstance(raw, dict):
+        for name, value in raw.items():
+            _check_numbers(value, f"{where}.{name}" if where else str(name))
+    elif isinstance(raw, list):
+        for value in raw:
+            _check_numbers(value, where)
 
 
 def _with_kind(raw: object) -> object:
@@ -217,6 +234,8 @@ def _check_regions(deployment: Deployment) -> None:
     for pair in deployment.round_trip_ms:
         if len(pair.split()) != 2 or any(name not in names for name in pair.split()):
             raise FormatError("round_trip_ms", f'{pair!r} is not two regions of this deployment: write "eu us" = 80')
+        if deployment.round_trip_ms[pair] < 0:
+            raise FormatError(f"round_trip_ms.{pair}", f"{deployment.round_trip_ms[pair]} is no time to travel")
     for node in deployment.nodes:
         if names and node.region not in names:
             raise FormatError(f"nodes.{node.name}", f"region {node.region!r} is not among {', '.join(names)}")
@@ -375,6 +394,8 @@ def _check_entourage(deployment: Deployment) -> None:
     how = deployment.entourage
     if not 0.0 <= how.psi <= 1.0:
         raise FormatError("entourage.psi", f"{how.psi} is no share between 0 and 1")
+    if how.bandwidth_bytes_per_s is not None and how.bandwidth_bytes_per_s < 0:
+        raise FormatError("entourage.bandwidth_bytes_per_s", f"{how.bandwidth_bytes_per_s} is less than nothing")
     if how.connections_max < 0 or how.discovery_s < 0 or how.gone_s <= 0:
         raise FormatError("entourage", "connections_max and discovery_s are not negative, and gone_s is above 0")
     if deployment.membership.patience_s <= 0:
@@ -423,10 +444,24 @@ def _check_broker(deployment: Deployment) -> None:
     if WORD.fullmatch(deployment.name) is None:
         what = f"{deployment.name!r} stands in subjects of NATS: write one word of letters, digits, '_' and '-'"
         raise FormatError("name", what)
-    for server in broker.servers:
+    _check_nats("broker.servers", broker.servers)
+
+
+def _check_nats(setting: str, servers: tuple[str, ...]) -> None:
+    for server in servers:
         if not server.startswith(("nats://", "tls://")):
             shown = without_credentials(server)
-            raise FormatError("broker.servers", f"{shown!r}: write nats://host:port or tls://host:port")
+            raise FormatError(setting, f"{shown!r}: write nats://host:port or tls://host:port")
+
+
+def _check_kept(deployment: Deployment) -> None:
+    """What JetStream keeps for nodes: logs, the view of brokers of regions, an archive."""
+    keeping: tuple[tuple[str, LogSpec | MembershipSpec | ArchiveSpec], ...]
+    keeping = ("log", deployment.log), ("membership", deployment.membership), ("archive", deployment.archive)
+    for name, kept in keeping:
+        _check_nats(f"{name}.servers", kept.servers)
+        if not 1 <= kept.replicas <= REPLICAS_MAX:
+            raise FormatError(f"{name}.replicas", f"JetStream keeps 1 to {REPLICAS_MAX} copies, not {kept.replicas}")
 
 
 def _check_security(deployment: Deployment) -> None:

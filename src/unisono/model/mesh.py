@@ -38,7 +38,7 @@ class CausalSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_mesh(how: CausalSpec, brokers: int) -> None:
-    """Raises FormatError for what no frame has room for, and what no socket could do."""
+    """Raises FormatError for what no frame has room for, no socket could do, and no clock shows."""
     if brokers > BROKERS_MAX:
         raise FormatError("nodes", f"a causal mesh has up to {BROKERS_MAX} brokers, not {brokers}")
     entries = brokers * (len(how.groups) + 1)
@@ -50,3 +50,12 @@ def check_mesh(how: CausalSpec, brokers: int) -> None:
         raise FormatError("causal.multicast", f'{how.multicast!r} is not like "239.255.42.7:7490"')
     if not 0 <= how.drop < 1:
         raise FormatError("causal.drop", f"{how.drop} is no share below 1")
+    for name, count in (("view", how.view), ("fanout", how.fanout)):
+        if count < 1:
+            raise FormatError(f"causal.{name}", f"{count} is too few: 1 at least")
+    spans = {"tick_ms": how.tick_ms, "life_ms": how.life_ms, "deadline_ms_max": how.deadline_ms_max}
+    for name, span in spans.items():
+        if span is not None and span <= 0:
+            raise FormatError(f"causal.{name}", f"{span} is no span of time")
+    if how.eps_ms is not None and how.eps_ms < 0:
+        raise FormatError("causal.eps_ms", f"{how.eps_ms}: clocks are apart by 0 or more")

@@ -166,6 +166,7 @@ def test_a_deployment_of_regions_is_written_and_read_back() -> None:
     assert parse_deployment(dump_deployment(deployment)) == deployment
     for wrong, words in (
         ("psi = 0.25", "psi = 2.5"),
+        ("psi = 0.25", "bandwidth_bytes_per_s = -1.0"),
         ('parent = "u1"', 'parent = "e1"'),
     ):
         with pytest.raises(FormatError):

@@ -145,9 +145,11 @@ def check_causal(config: CausalConfig) -> CausalConfig:
             f" {config.life_ticks}, {config.deadline_ticks_max}"
         )
     if config.horizon_ticks + config.eps_ticks > AGE_MAX:
-        longest = format_span(Micros(config.deadline_ticks_max * config.tick_us))
+        longest, apart = (
+            format_span(Micros(n * config.tick_us)) for n in (config.deadline_ticks_max, config.eps_ticks)
+        )
         raise MisuseError(
-            f"deadline_ticks_max + 2 eps_ticks + delay_ticks is {config.horizon_ticks + config.eps_ticks}, and ages"
-            f" have one byte ({AGE_MAX} at most): for deadlines of {longest} take longer ticks"
+            f"deadlines of {longest} and clocks {apart} apart make ages of {config.horizon_ticks + config.eps_ticks}"
+            f" ticks, and {AGE_MAX} fit a frame: take longer ticks (causal.tick_ms)"
         )
     return config

@@ -7,7 +7,7 @@ from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.settings import NodeSpec
-from unisono.model.time import Micros
+from unisono.model.time import Micros, format_span
 from unisono.protocols.causal.config import CausalConfig, check_causal
 from unisono.protocols.causal.grouping import CausalGroups
 from unisono.protocols.causal.mesh import seeds_of
@@ -28,14 +28,19 @@ def causal_config(deployment: Deployment) -> CausalConfig:
     def ticks(milliseconds: float | None, otherwise: int) -> int:
         return otherwise if milliseconds is None else ceil(milliseconds * 1000 / tick)
 
-    life = ticks(how.life_ms, base.life_ticks)
+    life, longest = ticks(how.life_ms, base.life_ticks), ticks(how.deadline_ms_max, base.deadline_ticks_max)
+    if life > longest:
+        raise MisuseError(
+            f"causal.deadline_ms_max: {format_span(Micros(longest * tick))} is less than the life of events,"
+            f" {format_span(Micros(life * tick))} (causal.life_ms)"
+        )
     return check_causal(
         CausalConfig(
             tick_us=tick,
             eps_ticks=ticks(how.eps_ms, base.eps_ticks),
             life_ticks=life,
             spread_ticks=min(base.spread_ticks, life),
-            deadline_ticks_max=ticks(how.deadline_ms_max, base.deadline_ticks_max),
+            deadline_ticks_max=longest,
             late=how.late,
             view_max=how.view,
             fanout=how.fanout,
