@@ -22,7 +22,7 @@ from unisono.protocols.causal.deployed import causal_config
 from unisono.protocols.causal.messages import CausalRequest
 from unisono.runtime.client.causal import CausalSession
 from unisono.runtime.mesh.datagrams import MeshSocket
-from unisono.runtime.node.causal import CausalRole
+from unisono.runtime.node.content.causal import CausalRole
 from unisono.runtime.node.measuring import metrics
 from unisono.runtime.node.node import Node
 

@@ -11,7 +11,7 @@ from unisono.model.predicate import parse
 from unisono.protocols.overlay.messages import Active, Sub
 from unisono.runtime.links.frames import Codec, Hello
 from unisono.runtime.links.links import Links
-from unisono.runtime.node.overlay import OverlayRole
+from unisono.runtime.node.content.overlay import OverlayRole
 from unisono.turns import TurnBounds
 
 C = Address("c7")

@@ -14,8 +14,8 @@ from unisono.errors import FormatError
 from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
 from unisono.model.settings import EntourageSpec, NodeSpec, Region
 from unisono.runtime.client.regions import RegionsSession
+from unisono.runtime.node.content.regions import RegionsRole
 from unisono.runtime.node.node import Node
-from unisono.runtime.node.regions import RegionsRole
 
 
 def two_regions(**how: float) -> Deployment:

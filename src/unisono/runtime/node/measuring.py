@@ -23,12 +23,10 @@ from unisono.runtime.driver.host import Host
 from unisono.runtime.links import control
 from unisono.runtime.links.links import Links
 from unisono.runtime.links.refusals import Refusals
-from unisono.runtime.node.causal import FATES, CausalRole
 from unisono.runtime.node.clients import Clients
-from unisono.runtime.node.content import ContentRole
+from unisono.runtime.node.content import FATES, CausalRole, ContentRole, RegionsRole
 from unisono.runtime.node.lookout import Lookout
 from unisono.runtime.node.placing import Placing
-from unisono.runtime.node.regions import RegionsRole
 from unisono.runtime.node.sequencer import SequencerRole
 
 if TYPE_CHECKING:

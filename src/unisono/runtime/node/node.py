@@ -63,7 +63,7 @@ from unisono.runtime.links.refusals import Refusals
 from unisono.runtime.links.security import client_context, server_context, tokens_of
 from unisono.runtime.node.bounds import embedded_config, links_config
 from unisono.runtime.node.clients import Clients
-from unisono.runtime.node.content import ContentRole, content_role, dialled_by
+from unisono.runtime.node.content import ContentRole, RegionsRole, content_role, dialled_by
 from unisono.runtime.node.lookout import Lookout, LookoutConfig, wall_us
 from unisono.runtime.node.measuring import metrics, report, survey
 from unisono.runtime.node.membership import BrokerMembership
@@ -71,7 +71,6 @@ from unisono.runtime.node.ordering import neighbours
 from unisono.runtime.node.pages import Pages
 from unisono.runtime.node.placing import Placing
 from unisono.runtime.node.questions import NodeQuestions, Told
-from unisono.runtime.node.regions import RegionsRole
 from unisono.runtime.node.rights import Rights
 from unisono.runtime.node.sequencer import SequencerRole
 from unisono.structures.hosting import Forget

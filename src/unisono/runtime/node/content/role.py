@@ -6,10 +6,10 @@ from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.settings import NodeSpec
 from unisono.runtime.links.links import Links
-from unisono.runtime.node.causal import CausalRole
+from unisono.runtime.node.content.causal import CausalRole
+from unisono.runtime.node.content.overlay import OverlayRole
+from unisono.runtime.node.content.regions import RegionsRole
 from unisono.runtime.node.ordering import dials
-from unisono.runtime.node.overlay import OverlayRole
-from unisono.runtime.node.regions import RegionsRole
 from unisono.runtime.node.rights import Rights
 from unisono.turns import TurnBounds
 

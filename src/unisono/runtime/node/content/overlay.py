@@ -9,36 +9,23 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
-
-from unisono.errors import InvariantError
-from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address
 from unisono.model.settings import NodeSpec
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.deployed import broker_config
 from unisono.protocols.overlay.messages import LinkDown, LinkUp, OverlaySaid
-from unisono.runtime.driver.host import Host
-from unisono.runtime.links.control import OverLimit
+from unisono.runtime.driver.host import Host, LinksOnly
 from unisono.runtime.links.links import Links, owner
-from unisono.structures.connections import Carried, Connected, Connections
+from unisono.runtime.node.content.peers import BrokerPeers, PeerCounters
+from unisono.structures.connections import Carried, Connections
 from unisono.structures.matching import INDEX_FROM, warm_up
 from unisono.turns import TurnBounds
 
 logger = logging.getLogger(__name__)
 
 
-class RoleCounters(Struct):
-    """What the driver adds to the counters of the broker."""
-
-    links: int = 0
-    links_lost: int = 0
-    clients: int = 0
-    dropped: int = 0
-
-
-class OverlayRole:
+class OverlayRole(LinksOnly):
     """A running broker; the outside of its machine and the sink of what comes for it."""
 
     said = (OverlaySaid,)
@@ -56,20 +43,19 @@ class OverlayRole:
         self.me = Address(spec.name)
         self.broker = Broker(self.me, broker_config(deployment))
         self.host = Host(spec.name, Connections(self.broker, self.me, LinkDown), self, bounds=config)
-        self.counters = RoleCounters()
-        self._refused, self._failed = refused, failed
-        self._clients_max = deployment.limits.client_subscriptions_max
-        self._links = links
+        self._peers = BrokerPeers(self.host, links, deployment.limits.client_subscriptions_max, LinkDown)
+        self._refused, self._failed, self._links = refused, failed, links
         self._parent = Address(spec.parent) if spec.parent is not None else None
         self._nodes = {Address(node.name) for node in deployment.nodes}
         neighbours = (self._parent, *(Address(child) for child in deployment.children(spec.name)))
         self._neighbours = tuple(each for each in neighbours if each is not None)
         self._is_warm = False  # brokers with few subscriptions need no compiled matching
-        self._opened = 0
         self.may_hear: Callable[[Address, Any], bool] = lambda client, message: True
         """Whether a client's rights let it hear this."""
-        self._current: dict[Address, int] = {}  # whoever can be reached, and over which connection
-        self._clients: dict[Address, dict[Address, None]] = {}  # party -> its addresses
+
+    @property
+    def counters(self) -> PeerCounters:
+        return self._peers.counters
 
     async def start(self) -> None:
         await self.host.start()
@@ -88,57 +74,34 @@ class OverlayRole:
         """A node has connected, or has been reached."""
         if peer not in self._neighbours:
             return
-        if peer in self._current:
+        if self._peers.connection(peer) is not None:
             self.down(peer)
-        self.counters.links += 1
-        self.host.post(Connected(self._open(peer), peer, LinkUp(peer, is_parent=peer == self._parent)))
+        self._peers.link(peer, LinkUp(peer, is_parent=peer == self._parent))
 
     def down(self, party: Address) -> None:
         """The last thing read from a lost connection has been posted before."""
-        if party in self._neighbours and party in self._current:
-            self.counters.links -= 1
-            self.counters.links_lost += 1
-            self._lose(party)
-        for client in self._clients.pop(party, {}):
-            self.counters.clients -= 1
-            self._lose(client)
+        if party in self._neighbours and self._peers.connection(party) is not None:
+            self._peers.unlink(party)
+        for client in self._peers.take_clients(party):
+            self._peers.lose(client)
 
     def forget(self, client: Address) -> None:
         """A client has said goodbye, its party stays."""
-        if self._clients.get(owner(client), {}).pop(client, client) is None:
-            self.counters.clients -= 1
-            self._lose(client)
-
-    def _open(self, peer: Address) -> int:
-        self._opened += 1
-        self._current[peer] = self._opened
-        return self._opened
-
-    def _lose(self, peer: Address) -> None:
-        self.host.post(Carried(self._current.pop(peer), peer, LinkDown(peer)))
+        if self._peers.take_client(client):
+            self._peers.lose(client)
 
     # a sink for what is said to the broker
 
     def post(self, message: Any) -> None:
         source: Address = message.source
-        connection = self._current.get(source)
+        connection = self._peers.connection(source)
+        if connection is None and owner(source) in self._nodes:
+            self.counters.dropped += 1
+            return
         if connection is None:
-            party = owner(source)
-            clients = self._clients.setdefault(party, {}) if party not in self._nodes else {}
-            if party in self._nodes:
-                self.counters.dropped += 1
-                return
-            if len(clients) >= self._clients_max:
-                self.counters.dropped += 1
-                reason = f"{party} has {self._clients_max} streams and publishers, which is the most"
-                self._links.refusals.count("subscriptions", reason)
-                self._links.send(party, OverLimit("subscriptions", reason, source))
-                return
-            clients[source] = None
-            self.counters.clients += 1
-            connection = self._open(source)
-            self.host.post(Connected(connection, source))
-        self.host.post(Carried(connection, source, message))
+            connection = self._peers.admit(source)
+        if connection is not None:
+            self.host.post(Carried(connection, source, message))
 
     def report(self) -> dict[str, int]:
         """Counters of the broker, of its host and of this role, as one table."""
@@ -151,17 +114,8 @@ class OverlayRole:
     # the outside of the machine
 
     def send(self, to: Address, message: Any) -> None:
-        if self._current.get(to) == message.connection and self.may_hear(to, message.message):
+        if self._peers.connection(to) == message.connection and self.may_hear(to, message.message):
             self._links.send(to, message.message)
-
-    def broadcast(self, effect: Broadcast) -> None:
-        raise InvariantError("a broker of an overlay stands on nothing")
-
-    def join(self, topic: Topic) -> None:
-        raise InvariantError("a broker of an overlay stands on nothing")
-
-    def leave(self, topic: Topic) -> None:
-        raise InvariantError("a broker of an overlay stands on nothing")
 
     def deliver(self, item: Any) -> None:
         pass

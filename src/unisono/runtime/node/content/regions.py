@@ -9,12 +9,10 @@ client is an address of the party that connected (`c7/2` of `c7`); a publisher's
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from unisono.errors import InvariantError
-from unisono.machine import Broadcast
 from unisono.model.deployment import Deployment
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address
 from unisono.model.settings import NodeSpec
 from unisono.protocols.regions.broker import RegionBroker
 from unisono.protocols.regions.deployed import member_of, regions_config, view_of
@@ -29,10 +27,10 @@ from unisono.protocols.regions.messages import (
     RegionSaid,
     Side,
 )
-from unisono.runtime.driver.host import Host
-from unisono.runtime.links.control import OverLimit
+from unisono.runtime.driver.host import Host, LinksOnly
 from unisono.runtime.links.links import Links, owner
-from unisono.structures.connections import Carried, Connected, Connections
+from unisono.runtime.node.content.peers import BrokerPeers, PeerCounters
+from unisono.structures.connections import Carried, Connections
 from unisono.turns import TurnBounds
 
 STRANGER_MAX = 1_000
@@ -41,16 +39,7 @@ SHOWN_MAX = 100
 """Publishers of which a report tells."""
 
 
-class RegionsCounters(Struct):
-    """What the driver adds to the counters of the broker."""
-
-    links: int = 0
-    links_lost: int = 0
-    clients: int = 0
-    dropped: int = 0
-
-
-class RegionsRole:
+class RegionsRole(LinksOnly):
     """A running broker of a hierarchy; the outside of its machine and the sink of what comes for it."""
 
     said = (RegionSaid,)
@@ -67,11 +56,10 @@ class RegionsRole:
         self.me = Address(spec.name)
         self.broker = RegionBroker(self.me, spec.parent is None, regions_config(deployment))
         self.host = Host(spec.name, Connections(self.broker, self.me, RegionLinkDown), self, bounds=config)
-        self.counters = RegionsCounters()
+        self._peers = BrokerPeers(self.host, links, deployment.limits.client_subscriptions_max, RegionLinkDown)
         self.heard: Callable[[Address, Any], Any] | None = None
         """What a client may hear of what is said to it; None: everything."""
         self._refused, self._failed, self._links = refused, failed, links
-        self._clients_max = deployment.limits.client_subscriptions_max
         self._me = member_of(spec, "")
         self.dials: dict[Address, str] = {}
         """Whom this node dials, and where."""
@@ -81,11 +69,12 @@ class RegionsRole:
         self._strangers: dict[Address, list[Any]] = {}  # connected nodes that no view of ours places near us
         self.view = GroupView()
         self.follow(view_of(deployment))
-        self._opened = 0
-        self._current: dict[Address, int] = {}  # whoever can be reached, and over which connection
         self._parent: Address | None = None
-        self._clients: dict[Address, dict[Address, None]] = {}  # party -> its addresses
         self._attached: dict[Address, None] = {}  # addresses of clients that are more than direct connections
+
+    @property
+    def counters(self) -> PeerCounters:
+        return self._peers.counters
 
     async def start(self) -> None:
         await self.host.start()
@@ -137,16 +126,15 @@ class RegionsRole:
             self._strangers[peer] = []
             return
         self._strangers.pop(peer, None)
-        if peer in self._current:
+        if self._peers.connection(peer) is not None:
             self.down(peer)
-        self.counters.links += 1
         side = self._sides.get(peer)
-        self.host.post(Connected(self._open(peer), peer, RegionLinkUp(peer, side) if side is not None else None))
+        self._peers.link(peer, RegionLinkUp(peer, side) if side is not None else None)
         self._attach()
 
     def _attach(self) -> None:
         """To the first of those above that can be reached."""
-        reached = [peer for peer in self._above if peer in self._current]
+        reached = [peer for peer in self._above if self._peers.connection(peer) is not None]
         if self._parent is None and reached:
             self._parent = reached[0]
             self.host.post(RegionLinkUp(self._parent, "parent"))
@@ -154,63 +142,41 @@ class RegionsRole:
     def down(self, party: Address) -> None:
         """The last thing read from a lost connection has been posted before."""
         self._strangers.pop(party, None)
-        if party in self._current and party in self._nodes:
-            self.counters.links -= 1
-            self.counters.links_lost += 1
-            self._lose(party)
+        if self._peers.connection(party) is not None and party in self._nodes:
+            self._peers.unlink(party)
             if party == self._parent:
                 self._parent = None
                 self._attach()
-        for client in self._clients.pop(party, {}):
+        for client in self._peers.take_clients(party):
             self._gone(client)
 
     def forget(self, client: Address) -> None:
         """A client has said goodbye, its party stays."""
-        if self._clients.get(owner(client), {}).pop(client, client) is None:
+        if self._peers.take_client(client):
             self._gone(client)
 
     def _gone(self, client: Address) -> None:
-        self.counters.clients -= 1
         self._attached.pop(client, None)
         self.host.post(DirectLost(client))
-        self._lose(client)
-
-    def _open(self, peer: Address) -> int:
-        self._opened += 1
-        self._current[peer] = self._opened
-        return self._opened
-
-    def _lose(self, peer: Address) -> None:
-        self.host.post(Carried(self._current.pop(peer), peer, RegionLinkDown(peer)))
+        self._peers.lose(client)
 
     # a sink for what is said to the broker
 
     def post(self, message: Any) -> None:
         source: Address = message.source
-        connection = self._current.get(source)
+        connection = self._peers.connection(source)
         if connection is None:
             party = owner(source)
             waiting = self._strangers.get(party)
             if waiting is not None and len(waiting) < STRANGER_MAX:
                 waiting.append(message)  # its view is newer than ours: we shall know what it is to us
                 return
-            if party in self._nodes:
+            if party in self._nodes or not isinstance(message, Attach | OpenStream | DirectConnect):
                 self.counters.dropped += 1
                 return
-            if not isinstance(message, Attach | OpenStream | DirectConnect):
-                self.counters.dropped += 1
+            connection = self._peers.admit(source)
+            if connection is None:
                 return
-            clients = self._clients.setdefault(party, {})
-            if len(clients) >= self._clients_max:
-                self.counters.dropped += 1
-                reason = f"{party} has {self._clients_max} streams and publishers, which is the most"
-                self._links.refusals.count("subscriptions", reason)
-                self._links.send(party, OverLimit("subscriptions", reason, source))
-                return
-            clients[source] = None
-            self.counters.clients += 1
-            connection = self._open(source)
-            self.host.post(Connected(connection, source))
         if isinstance(message, Attach | OpenStream) and source not in self._nodes and source not in self._attached:
             self._attached[source] = None
             self.host.post(RegionLinkUp(source, "client"))
@@ -246,19 +212,10 @@ class RegionsRole:
     # the outside of the machine
 
     def send(self, to: Address, message: Any) -> None:
-        if self._current.get(to) == message.connection:
+        if self._peers.connection(to) == message.connection:
             said = self.heard(to, message.message) if self.heard is not None else message.message
             if said is not None:
                 self._links.send(to, said)
-
-    def broadcast(self, effect: Broadcast) -> None:
-        raise InvariantError("a broker of a hierarchy stands on nothing")
-
-    def join(self, topic: Topic) -> None:
-        raise InvariantError("a broker of a hierarchy stands on nothing")
-
-    def leave(self, topic: Topic) -> None:
-        raise InvariantError("a broker of a hierarchy stands on nothing")
 
     def deliver(self, item: Any) -> None:
         pass
