@@ -1,8 +1,12 @@
 """What an operation may not do, for it would do something else on another replica, or at another time."""
 
 import datetime
+import enum
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -120,6 +124,15 @@ REFUSED = [
     ("BEGIN IMMEDIATE", "one transaction"),
     ("END", "one transaction"),
     ("INSERT INTO log SELECT n COLLATE of_mine FROM t ORDER BY 1", "no such collation"),
+    ("INSERT INTO log SELECT n FROM t WHERE n <> $a(') LIMIT 1 -- '", "ORDER BY"),
+    ('INSERT INTO t SELECT 1, 1, @a::b(") ON CONFLICT ROLLBACK --"', "ABORT"),
+    ("SELECT fts5_source_id()", "differs between replicas|no such function"),
+    ("INSERT INTO log VALUES (of_mine(1))", "no such function|none of SQLite's own"),
+    ("INSERT INTO log VALUES (zeroblob(100000001))", "too big"),
+    ("SELECT ?32767", "variable number must be between"),
+    ("INSERT INTO t(id, n) VALUES (9223372036854775807, 1)", "leaves none"),
+    ("INSERT INTO log(rowid) VALUES (9223372036854775807)", "leaves none"),
+    ("UPDATE t SET id = 9223372036854775807 WHERE id = 1", "leaves none"),
     ("SELECT 1; SELECT 2", "one statement"),
     ("SELEC 1", "syntax"),
     ("INSERT INTO nowhere VALUES (1)", "nowhere"),
@@ -138,6 +151,86 @@ LATER = [
         "random",
     ),
 ]
+
+
+NUMBERED = [
+    ("CREATE TRIGGER g AFTER DELETE ON log BEGIN INSERT INTO t(id, n) VALUES (~(1 << 63), 1); END", "DELETE FROM log"),
+    (
+        "CREATE VIEW v AS SELECT 1 AS x",
+        "CREATE TRIGGER g INSTEAD OF INSERT ON v BEGIN UPDATE t SET id = new.x WHERE id = 1; END",
+        "INSERT INTO v VALUES (~(1 << 63))",
+    ),
+    (
+        "CREATE TABLE up(id PRIMARY KEY) WITHOUT ROWID",
+        "CREATE TABLE c(id INTEGER PRIMARY KEY REFERENCES up ON UPDATE CASCADE)",
+        "INSERT INTO up VALUES (1)",
+        "INSERT INTO c VALUES (1)",
+        "UPDATE up SET id = ~(1 << 63)",
+    ),
+    ("CREATE TABLE c(rowid TEXT, oid TEXT)", "INSERT INTO c(_rowid_) VALUES (~(1 << 63))"),
+    ("CREATE TABLE c(rowid INTEGER PRIMARY KEY, _rowid_, oid)", "INSERT INTO c(rowid) VALUES (~(1 << 63))"),
+    ("CREATE TABLE c(id INTEGER PRIMARY KEY AUTOINCREMENT)", "INSERT INTO c VALUES (~(1 << 63))"),
+    (
+        "CREATE TABLE c(id INTEGER PRIMARY KEY AUTOINCREMENT)",
+        "INSERT INTO c VALUES (1)",
+        "UPDATE sqlite_sequence SET seq = 1e19",
+    ),
+]
+
+
+@pytest.mark.parametrize("texts", NUMBERED)
+def test_no_row_has_the_highest_number_after_which_sqlite_takes_them_at_random(
+    database: SqliteDatabase, texts: tuple[str, ...]
+) -> None:
+    """Or, with AUTOINCREMENT, says of the next row that the disk is full, which would stop every replica."""
+    assert run(database, "INSERT INTO log VALUES (1)", *texts[:-1], steps=STEPS).error is None
+    with pytest.raises(MisuseError, match="leaves none for the next row"):
+        run(database, texts[-1], steps=STEPS)
+    assert "leaves none for the next row" in (run(database, texts[-1]).error or "")
+
+
+def test_a_table_that_is_made_anew_is_looked_at_anew(database: SqliteDatabase) -> None:
+    """Whether its rows have numbers may be another thing after an undo."""
+    full = f"INSERT INTO c(id) VALUES ({2**63 - 1})"
+    database.mark("own_1")
+    assert run(database, "CREATE TABLE c(id PRIMARY KEY) WITHOUT ROWID", full).error is None
+    database.undo("own_1")
+    assert "leaves none" in (run(database, "CREATE TABLE c(id INTEGER PRIMARY KEY)", full).error or "")
+    assert run(database, "CREATE TABLE c(id PRIMARY KEY) WITHOUT ROWID", full).error is None
+
+
+def test_parameters_with_names_take_a_dict(database: SqliteDatabase) -> None:
+    """Some versions of Python take a tuple, too, and some do not."""
+    for name in (":n", "@n", "$n"):
+        asked = SqlStatement(f"SELECT {name}", (1,))
+        with pytest.raises(MisuseError, match="take a dict"):
+            database.run(SqlOperation("me", 1, (asked,)), STEPS)
+        named = SqlStatement(f"SELECT {name}", {"n": 1})
+        assert database.run(SqlOperation("me", 1, (named,)), STEPS).rows == ((1,),)
+    assert database.run(SqlOperation("me", 1, (SqlStatement("SELECT ?2, ?1", (1, 2)),)), STEPS).rows == ((2, 1),)
+
+
+def test_what_is_bound_here_is_what_others_get(database: SqliteDatabase) -> None:
+    """A value of a subclass has a life of its own; the wire carries what it is derived from."""
+
+    class Level(enum.IntEnum):
+        HIGH = 3
+
+        def __conform__(self, protocol: object) -> str:
+            return "high"
+
+    class Name(str):
+        __slots__ = ()
+
+        def __conform__(self, protocol: object) -> str:
+            return "somebody"
+
+    class Ratio(float):
+        pass
+
+    made = statement("SELECT ?, ?, ?, ?, ?", (Level.HIGH, Name("a"), Ratio(0.5), True, type("B", (bytes,), {})(b"x")))
+    assert [type(value) for value in made.params] == [int, str, float, int, bytes]
+    assert database.run(SqlOperation("me", 1, (made,)), STEPS).rows == ((3, "a", 0.5, 1, b"x"),)
 
 
 @pytest.mark.parametrize(("schema", "sql", "reason"), LATER)
@@ -267,6 +360,69 @@ ALLOWED = [
 @pytest.mark.parametrize("sql", ALLOWED)
 def test_what_is_the_same_everywhere_runs(database: SqliteDatabase, sql: str) -> None:
     assert run(database, sql, steps=STEPS).error is None
+
+
+def test_a_function_that_sqlite_has_not_is_refused_whoever_brought_it(database: SqliteDatabase) -> None:
+    database._writer.create_function("of_mine", 1, lambda value: value)
+    with pytest.raises(MisuseError, match="none of SQLite's own"):
+        run(database, "INSERT INTO log VALUES (of_mine(1))", steps=STEPS)
+
+
+def test_a_copy_is_the_same_to_an_operation_that_reads_the_schema(database: SqliteDatabase, tmp_path: Path) -> None:
+    """VACUUM would put tables before indexes, and number them again."""
+    assert run(database, "CREATE INDEX i ON t(n)", "CREATE TABLE u(x)", "DROP TABLE log").error is None
+    database.commit("p", [("me", 1)], 1)
+    database.copy_to(tmp_path / "copy.db")
+    with pytest.raises(MisuseError, match="there already"):
+        database.copy_to(tmp_path / "copy.db")
+    with pytest.raises(MisuseError, match=r"nowhere"):
+        database.copy_to(tmp_path / "nowhere" / "copy.db")
+    copy = SqliteDatabase(tmp_path / "copy.db", {"topics": "t"})
+    asked = "SELECT rowid, name FROM sqlite_master"
+    assert run(copy, asked).rows == run(database, asked).rows
+    assert (copy.hash(), copy.position, copy.count) == (database.hash(), "p", 1)
+    copy.close()
+
+
+def test_a_file_of_another_build_or_encoding_is_refused(tmp_path: Path) -> None:
+    """Builds of one version differ in functions and bounds; texts of another encoding have other bytes."""
+    for name, prepare, reason in (
+        ("other.db", "UPDATE _unisono_identity SET value = 'SQLite 3.40.1 (build 0)' WHERE name = 'engine'", "engine"),
+        ("wide.db", "PRAGMA encoding = 'UTF-16'", "UTF-8"),
+    ):
+        place = tmp_path / name
+        if name == "other.db":
+            SqliteDatabase(place, {"topics": "t"}).close()
+        with sqlite3.connect(place) as hand:
+            hand.execute(prepare)
+            hand.execute("CREATE TABLE gone(x)")
+            hand.execute("DROP TABLE gone")
+        with pytest.raises(MisuseError, match=reason):
+            SqliteDatabase(place, {"topics": "t"})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write")
+def test_a_file_that_cannot_be_written_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    SqliteDatabase(tmp_path / "a.db", {"topics": "t"}).close()
+    (tmp_path / "a.db-lock").chmod(0o666)
+    tried = """import os, sys, unisono.replicas.sqlite as it
+from pathlib import Path
+os.setuid(65534)
+try:
+    it.SqliteDatabase(Path(sys.argv[1]), {"topics": "t"})
+except Exception as error:
+    print(type(error).__name__, error)"""
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.owner() == "root" and parent.name.startswith(("pytest-", "test_", "popen-")):
+            parent.chmod(0o755)
+    for mode, says in ((0o777, "TransportError .*readonly database"), (0o755, "MisuseError|TransportError")):
+        tmp_path.chmod(mode)
+        (tmp_path / "a.db-lock").chmod(0o666 if mode == 0o777 else 0o600)
+        done = subprocess.run(
+            [sys.executable, "-c", tried, str(tmp_path / "a.db")], capture_output=True, text=True, check=True
+        )
+        assert re.match(says, done.stdout)
+        assert "has to read and write" in done.stdout
 
 
 def test_a_trigger_is_seen_through(database: SqliteDatabase) -> None:

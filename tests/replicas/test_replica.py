@@ -542,6 +542,20 @@ async def test_a_file_that_was_edited_by_hand_is_found(tmp_path: Path) -> None:
 
 
 @plays
+async def test_a_replica_that_has_begun_in_the_middle_is_found(tmp_path: Path) -> None:
+    """It has followed fewer operations to the same place: the number alone is no name of a place."""
+    async with pair(tmp_path) as (first, second):
+        await (await first.transaction(STOCK)).stable()
+        await second.catch_up()
+        async with forgetful(first._session, tmp_path / "c.db", "late") as late:
+            assert set((await first.check()).keys()) == {"b", "late"}
+            with pytest.raises(DivergedError, match="begun in the middle"):
+                await goes_on(late)
+            await first.catch_up()
+            await second.catch_up()
+
+
+@plays
 async def test_replicas_compare_their_states_by_themselves(tmp_path: Path) -> None:
     often = structs.replace(QUICK, check_every=5)
     async with (

@@ -24,6 +24,7 @@ SCHEMA = (
     "CREATE TABLE log(text)",
     "CREATE TRIGGER added AFTER INSERT ON parent BEGIN INSERT INTO log VALUES ('+' || new.name); END",
     "CREATE TRIGGER gone AFTER DELETE ON child BEGIN INSERT INTO log VALUES ('-' || old.id); END",
+    "CREATE TRIGGER counted AFTER INSERT ON parent BEGIN INSERT INTO log SELECT count(*) || new.id FROM log; END",
 )
 
 
@@ -54,6 +55,20 @@ def statement_of(dice: random.Random) -> SqlStatement:
             SqlStatement(f"DROP TABLE IF EXISTS extra_{name}"),
             SqlStatement(f"INSERT INTO extra_{name} DEFAULT VALUES"),
             SqlStatement("SELECT count(*), sum(n) FROM parent"),
+            SqlStatement("INSERT INTO log SELECT group_concat(v) || sum(v / 3.0) FROM child GROUP BY of"),
+            SqlStatement("INSERT INTO log SELECT rowid || name FROM sqlite_master"),
+            SqlStatement("DELETE FROM log WHERE rowid % 7 > ?", (number,)),
+            SqlStatement("UPDATE parent SET id = id + 10 WHERE n < ? RETURNING *", (number,)),
+            SqlStatement("UPDATE child SET v = p.n FROM parent p WHERE p.n >= child.of"),
+            SqlStatement("UPDATE sqlite_sequence SET seq = seq + ?", (number,)),
+            SqlStatement("INSERT INTO child(id, v) VALUES (9223372036854775807 - ?, 1)", (number,)),
+            SqlStatement(f"CREATE INDEX IF NOT EXISTS at_{name} ON child(v, of)"),
+            SqlStatement(f"DROP INDEX IF EXISTS at_{name}"),
+            SqlStatement(
+                f"CREATE TRIGGER IF NOT EXISTS by_{name} AFTER INSERT ON child "
+                f"BEGIN INSERT INTO log SELECT '{name}' || count(*) FROM log; END"
+            ),
+            SqlStatement(f"DROP TRIGGER IF EXISTS by_{name}"),
         ]
     )
 
@@ -173,6 +188,12 @@ def play(seed: int, engine: Engine, steps: int) -> None:
             tail.foresee([*past[-1:], *made[-1:], foreseen[-1], *foreseen[:1]])
         elif what < 0.72:
             tentative.update((operation.name, answer) for operation, answer in tail.forget())
+        elif what < 0.75:  # what is not stable comes again
+            database.close()
+            database = engine.open("a")
+            tail = TentativeTail(database, dice.choice([2, 5, 1000]))
+            for operation in made:
+                tail.add(operation, 0)
         else:
             part: list[SqlOperation] = []
             for _ in range(dice.randint(0, 4)):

@@ -11,7 +11,7 @@ cache (`cached_statements=0`).
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Literal
@@ -24,6 +24,8 @@ FORBIDDEN_FUNCTIONS = frozenset(
         *("current_timestamp", "current_date", "current_time"),
         *("sqlite_version", "sqlite_source_id", "sqlite_compileoption_get", "sqlite_compileoption_used"),
         *("sqlite_log", "sqlite_offset", "fts3_tokenizer"),  # side effects, places in the file and in memory
+        *("bm25", "fts5", "fts5_source_id", "highlight", "match", "matchinfo", "offsets", "optimize", "snippet"),
+        *("rtreecheck", "rtreedepth", "rtreenode"),  # of virtual tables
     )
 )
 LIBRARY_FUNCTIONS = frozenset(
@@ -43,6 +45,8 @@ READABLE_PRAGMAS = frozenset(
     ("table_info", "table_xinfo", "index_info", "index_xinfo", "index_list", "foreign_key_list")
 )
 OWN_TABLES = "_unisono_"
+_OF_ALTER = ("sqlite_rename_", "sqlite_drop_", "sqlite_add_")
+"""What ALTER TABLE calls; nobody else can."""
 
 _FORBIDDEN_ACTIONS = {
     sqlite3.SQLITE_TRANSACTION: "BEGIN, COMMIT and ROLLBACK: an operation is one transaction as it is",
@@ -58,11 +62,13 @@ _FORBIDDEN_ACTIONS = {
     sqlite3.SQLITE_CREATE_TEMP_INDEX: "temporary indexes: they are not replicated",
 }
 _WRITES = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE))
+_PUTS = frozenset((sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE))
 _READS = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE))
 
 _TOKENS = re.compile(
     r"""(?P<blank>\s+|--[^\n]*|/\*.*?(?:\*/|\Z))
       | (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])
+      | (?P<variable>[$@:#](?:[\w$]|::)+(?:\([^\s)]*\))?)
       | (?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
@@ -81,8 +87,13 @@ def words_of(sql: str) -> Iterator[str]:
 @lru_cache(maxsize=256)
 def check_text(sql: str) -> None:
     """Raises MisuseError for what depends on a plan, or would end the transaction of the operations around it."""
+    check_words(words_of(sql))
+
+
+def check_words(words: Iterable[str]) -> None:
+    """The same of a text in whatever dialect, as its words."""
     sorted_at = [False]
-    for word in words_of(sql):
+    for word in words:
         match word:
             case "explain":
                 raise MisuseError("EXPLAIN tells how this replica would do it: ask in a query")
@@ -107,6 +118,12 @@ def check_text(sql: str) -> None:
 
 
 @lru_cache(maxsize=256)
+def names_parameters(sql: str) -> bool:
+    """It has parameters with names."""
+    return any(token.lastgroup == "variable" for token in _TOKENS.finditer(sql))
+
+
+@lru_cache(maxsize=256)
 def _first_word(sql: str) -> str:
     return next(words_of(sql), "")
 
@@ -117,18 +134,21 @@ class Authorizer:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.reason: str | None = None
         self.changes_schema = False
+        self.written: set[str] = set()
+        """The tables that rows are put into, by triggers and cascades too."""
         self._asks: Literal["replica", "operation", "query"] = "replica"
         self._drops = False  # dropping a table is reading where it stands
         modules = {str(name).lower() for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
         self._modules = modules - SHARED_MODULES
+        self._functions = {name for (name,) in connection.execute("SELECT name FROM pragma_function_list")}
         connection.set_authorizer(self._allows)
-        for name in DATE_FUNCTIONS:
+        for name in self._functions.intersection(DATE_FUNCTIONS):
             connection.create_function(name, -1, self._date_function(name), deterministic=True)
 
     @contextmanager
     def operation(self, sql: str) -> Iterator[None]:
         """A statement in it is an operation's."""
-        self.reason, self.changes_schema, self._asks = None, False, "operation"
+        self.reason, self.changes_schema, self.written, self._asks = None, False, set(), "operation"
         self._drops = _first_word(sql) == "drop"
         try:
             yield
@@ -153,6 +173,8 @@ class Authorizer:
             case "operation":
                 reason = self._why_not(action, (first or "").lower(), (second or "").lower(), base)
         if reason is None:
+            if first and action in _PUTS:
+                self.written.add(first)
             self.changes_schema |= action not in _READS and action not in _WRITES
             return sqlite3.SQLITE_OK
         self.reason = reason
@@ -166,11 +188,20 @@ class Authorizer:
         if base == "temp" and action not in _READS and first != "sqlite_temp_master":
             return "temporary tables: they are not replicated"
         if action == sqlite3.SQLITE_FUNCTION:
-            return _why_not_call(second)
+            return self._why_not_call(second)
         if action == sqlite3.SQLITE_READ:
             return self._why_not_read(first, second)
         if action in _WRITES and first.startswith(OWN_TABLES):
             return f"tables that begin with {OWN_TABLES} are the replica's own"
+        return None
+
+    def _why_not_call(self, function: str) -> str | None:
+        if function in FORBIDDEN_FUNCTIONS:
+            return f"{function}() differs between replicas: compute the value first and bind it"
+        if function in LIBRARY_FUNCTIONS:
+            return f"{function}() may differ in its last digit between machines: compute the value first and bind it"
+        if function not in self._functions and not function.startswith(_OF_ALTER):
+            return f"{function}() is none of SQLite's own functions"
         return None
 
     def _why_not_read(self, table: str, column: str) -> str | None:
@@ -205,14 +236,6 @@ def _as_sqlite_reads(argument: str | bytes | float | None) -> str | None:
     if isinstance(argument, bytes):
         argument = argument.decode("utf-8", "replace")
     return argument.partition("\0")[0].strip().lower() if isinstance(argument, str) else None
-
-
-def _why_not_call(function: str) -> str | None:
-    if function in FORBIDDEN_FUNCTIONS:
-        return f"{function}() differs between replicas: compute the value first and bind it"
-    if function in LIBRARY_FUNCTIONS:
-        return f"{function}() may differ in its last digit between machines: compute the value first and bind it"
-    return None
 
 
 def only_reads(action: int, first: str | None, second: str | None, base: str | None, source: str | None) -> int:

@@ -50,14 +50,24 @@ class StateCheck(Struct, frozen=True, tag="check"):
     client: str
     number: int
 
+    @property
+    def place(self) -> str:
+        return f"{self.client} {self.number}"
+
 
 class StateHash(Struct, frozen=True, tag="hash"):
-    """The hash of a replica's state after so many operations. It has no effect on the state."""
+    """The hash of a replica's state at a place of the order. It has no effect on the state."""
 
     client: str
     replica: str
     count: int
     hash: str
+    asked: str = ""
+    """Whose question it answers, and which of theirs: the place is where that was asked; else it is after `count`."""
+
+    @property
+    def place(self) -> str:
+        return self.asked or f"after {self.count}"
 
 
 ReplicaMessage = SqlOperation | StateCheck | StateHash
@@ -136,6 +146,21 @@ def statement(sql: str, params: Any = ()) -> SqlStatement:
     return SqlStatement(sql, tuple(_value(value) for value in params))
 
 
+def _plain(value: SqlValue) -> SqlValue:
+    """The value without what a subclass makes of it (an enum, a number of numpy): others get it from the wire."""
+    match value:
+        case None:
+            return None
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case str():
+            return str.__str__(value)
+        case _:
+            return b"".join((value,))
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
@@ -150,5 +175,5 @@ def _value(value: Any) -> SqlValue:
             raise MisuseError(f"{value} is no integer of 64 bits")
         if isinstance(value, str) and not _is_unicode(value):
             raise MisuseError(f"{value!r} has half a character, and no encoding: bind bytes")
-        return int(value) if isinstance(value, bool) else value
+        return _plain(value)
     raise MisuseError(f"a {type(value).__name__} cannot be bound: text, bytes, numbers, booleans and None can")

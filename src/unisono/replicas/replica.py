@@ -99,7 +99,7 @@ class Replica:
         self._client = secrets.token_hex(8)
         self._name = name or f"{socket.gethostname()}:{name_of(place)}"
         self._asked = 0
-        self._checks: dict[int, asyncio.Future[int]] = {}
+        self._checks: dict[str, asyncio.Future[None]] = {}
         self._votes = HashVotes(self._client)
         self._streams: list[EventStream] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -248,15 +248,15 @@ class Replica:
         DivergedError: as many others have another state as have ours.
         """
         self.check_alive()
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked += 1
         asked = StateCheck(self._client, self._asked)
-        self._checks[asked.number] = done
+        self._checks[asked.place] = done
         await self.publish(self._topics[0], asked)
-        count = await done
+        await done
         await asyncio.sleep(self._config.check_wait_s)
         self.check_alive()
-        return self._votes.others(count)
+        return self._votes.others(asked.place)
 
     async def copy_to(self, path: str | Path) -> None:
         """A copy of the stable state: a new replica that is given this file begins where the copy ends."""
@@ -278,17 +278,18 @@ class Replica:
 
     async def compare(self, check: StateCheck | None) -> None:
         """Says the hash of the state, and looks after a while at what the others have said."""
-        count = self._database.count
-        said = StateHash(self._client, self._name, count, await self.in_thread(self._database.hash))
+        place = check.place if check is not None else ""
+        hashed = await self.in_thread(self._database.hash)
+        said = StateHash(self._client, self._name, self._database.count, hashed, place)
         self._votes.hear(said)
         self.spawn(self._judge(said))
-        if check is not None and check.client == self._client and check.number in self._checks:
-            self._checks.pop(check.number).set_result(count)
+        if place in self._checks:
+            self._checks.pop(place).set_result(None)
 
     async def _judge(self, said: StateHash) -> None:
         await self.publish(self._topics[0], said)
         await asyncio.sleep(self._config.check_wait_s)
-        self._votes.judge(said.count)
+        self._votes.judge(said.place)
 
     def hear_hash(self, said: StateHash) -> None:
         self._votes.hear(said)

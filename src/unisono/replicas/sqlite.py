@@ -12,15 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from unisono.errors import FormatError, InvariantError, MisuseError, TransportError
-from unisono.replicas.determinism import OWN_TABLES, Authorizer, check_text, only_reads
+from unisono.errors import InvariantError, MisuseError, TransportError
+from unisono.replicas.determinism import OWN_TABLES, Authorizer, check_text, names_parameters, only_reads
+from unisono.replicas.engine import MAY_WRITE, check_place, check_storage, connect, settle
 from unisono.replicas.operation import OperationName, SqlAnswer, SqlOperation, SqlParams, SqlResult, SqlStatement
+from unisono.replicas.rowids import HighestRowids
 from unisono.replicas.state import hash_of
 from unisono.replicas.store import DoneNumbers
 from unisono.runtime.driver.data_directory import take_lock
 
-FORMAT = 2
-SQLITE_BEGINS = b"SQLite format 3\0"
+FORMAT = 3
 OPERATION = "operation"
 """The mark of an operation that nobody undoes when it is done."""
 _OF_THE_STATEMENT = frozenset(
@@ -49,31 +50,39 @@ class SqliteDatabase:
     def __init__(self, path: Path, identity: dict[str, str]) -> None:
         """A new file gets the identity; one with another raises MisuseError and is not touched."""
         self.path, self.place = path, str(path)
-        _check_place(path)
-        self.engine = f"SQLite {sqlite3.sqlite_version}"
+        check_place(path)
         self._done = DoneNumbers(self._load, self._save)
-        self._lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise MisuseError(f"{path}-lock: {error.strerror}: {MAY_WRITE}") from None
         try:
             take_lock(self._lock, self.place)
-            self._writer = _connect(path)
+            self._writer = connect(path)
         except BaseException:
             os.close(self._lock)
             raise
         try:
+            self.engine = settle(self._writer)
             self._authorizer = Authorizer(self._writer)
-            self._writer.execute("PRAGMA journal_mode = WAL")
+            self._rowids = HighestRowids(self._writer)
+            self._schema_changed = False
+            check_storage(path, self._writer)
             self._writer.execute("PRAGMA synchronous = FULL")
-            self._writer.execute("PRAGMA foreign_keys = ON")
-            self._writer.execute("PRAGMA recursive_triggers = OFF")
             self.begin()
-            self._identify({**identity, "format": str(FORMAT), "sqlite": sqlite3.sqlite_version})
+            self._identify({**identity, "format": str(FORMAT), "engine": self.engine})
+            self._writer.execute(f"UPDATE {OWN_TABLES}progress SET count = count")  # it can be written
             self._commit()
             self._own = self._own_schema()
             self.position, self.count = self._writer.execute(
                 f"SELECT position, count FROM {OWN_TABLES}progress"
             ).fetchone()
-            self._reader = _connect(path)
+            self._reader = connect(path)
             self._reader.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            self._writer.close()
+            os.close(self._lock)
+            raise _stops(path, error) from None
         except BaseException:
             self._writer.close()
             os.close(self._lock)
@@ -115,6 +124,7 @@ class SqliteDatabase:
             self._writer.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             raise _stops(self.path, error) from None
+        self._rowids.forget()
 
     def rest(self) -> None:
         """The write lock stays ours."""
@@ -134,6 +144,8 @@ class SqliteDatabase:
         """Everything since the mark is taken back; the mark is gone as well."""
         self._writer.execute(f"ROLLBACK TO {mark}")
         self._writer.execute(f"RELEASE {mark}")
+        if self._schema_changed:
+            self._rowids.forget()
 
     def commit(self, position: str, done: Iterable[OperationName], count: int) -> None:
         """All that was run is on disk together with the place in the order that it brings us to."""
@@ -144,6 +156,7 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise _stops(self.path, error) from None
         self._commit()
+        self._schema_changed = False
         self.position, self.count = position, count
 
     # operations
@@ -217,11 +230,16 @@ class SqliteDatabase:
 
     def _run(self, one: SqlStatement) -> SqlResult:
         check_text(one.sql)
+        if one.params and not isinstance(one.params, dict) and names_parameters(one.sql):
+            raise MisuseError("parameters with names (:name) take a dict; a tuple is for those without (?)")
         with self._authorizer.operation(one.sql):
             cursor = self._writer.execute(one.sql, one.params)
             rows = tuple(cursor.fetchall())
-            changes_schema = self._authorizer.changes_schema
+            changes_schema, written = self._authorizer.changes_schema, self._authorizer.written
+        self._rowids.check(written)
         if changes_schema:
+            self._schema_changed = True
+            self._rowids.forget()
             self._check_defaults()
             if self._own_schema() != self._own:
                 raise MisuseError(f"tables that begin with {OWN_TABLES} are the replica's own")
@@ -260,15 +278,19 @@ class SqliteDatabase:
 
     def hash(self) -> str:
         """Of the stable state: every table, row by row in the order of its key."""
-        with closing(_connect(self.path)) as connection:
+        with closing(connect(self.path)) as connection:
             return hash_of(connection)
 
     def copy_to(self, target: Path) -> None:
-        """A copy of the stable state, with its place in the order: another replica may begin with it."""
+        """A copy of the stable state, with its place in the order: another replica may begin with it. It is one page
+        by page: VACUUM would give other numbers to what stands in sqlite_master, which operations may read."""
+        if target.exists():
+            raise MisuseError(f"{target} is there already")
         try:
-            with closing(_connect(self.path)) as source:
-                source.execute("VACUUM INTO ?", (str(target),))
+            with closing(connect(self.path)) as source, closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
         except sqlite3.Error as error:
+            target.unlink(missing_ok=True)
             raise MisuseError(f"{target}: {error}") from None
 
     def close(self) -> None:
@@ -278,34 +300,6 @@ class SqliteDatabase:
         self._reader.close()
         self._writer.close()
         os.close(self._lock)
-
-
-def _check_place(path: Path) -> None:
-    """Before anything is made beside it."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise MisuseError(
-            f"{path} is {'a directory' if path.is_dir() else 'in no directory that is there'}: name a file"
-        )
-    try:
-        with path.open("rb") as file:
-            begin = file.read(len(SQLITE_BEGINS))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise MisuseError(f"{path}: {error.strerror}: it has to be read and written by the replica") from None
-    if begin and begin != SQLITE_BEGINS:
-        raise FormatError(str(path), "file is not a database: is it an SQLite file?")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # No cache: what is in it is not compiled again, and compiling is when the authorizer is asked.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=0)
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master")
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        raise FormatError(str(path), f"{error}: is it an SQLite file?") from None
-    return connection
 
 
 def _read(connection: sqlite3.Connection, sql: str, params: SqlParams) -> SqlResult:
@@ -322,4 +316,6 @@ def _code(error: sqlite3.Error) -> int:
 def _stops(path: Path, error: sqlite3.Error) -> TransportError:
     if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return TransportError(f"{path}: somebody else is writing to it; a replica's file has one writer, the replica")
+    if _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        return TransportError(f"{path}: {error}: {MAY_WRITE}")
     return TransportError(f"{path}: {error}")

@@ -85,27 +85,27 @@ def tables_of(connection: sqlite3.Connection) -> list[str]:
 def rows_of(connection: sqlite3.Connection, table: str) -> sqlite3.Cursor:
     """All rows of a table, key first, in the order of the key. Without what is computed when it is read: that is no
     state, and may fail for a row."""
-    found = connection.execute(f"PRAGMA table_xinfo({_quoted(table)})").fetchall()
+    found = connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
     columns = [name for _, name, *_, hidden in found if hidden != VIRTUAL]
-    number = next(
-        (name for name in ("rowid", "_rowid_", "oid") if name not in {name.lower() for name in columns}), None
-    )
-    everything = ", ".join(map(_quoted, columns))
+    number = next((name for name in ROWIDS if name not in {name.lower() for name in columns}), None)
+    everything = ", ".join(map(quoted, columns))
     if number is not None:
         try:
-            return connection.execute(f"SELECT {number}, {everything} FROM {_quoted(table)} ORDER BY {number}")
+            return connection.execute(f"SELECT {number}, {everything} FROM {quoted(table)} ORDER BY {number}")
         except sqlite3.OperationalError:
             pass  # WITHOUT ROWID: it has a primary key
     key = [name for _, name, _, _, _, part, _ in sorted(found, key=lambda column: int(column[5])) if part]
-    order = ", ".join(map(_quoted, key or columns))
-    return connection.execute(f"SELECT {everything} FROM {_quoted(table)} ORDER BY {order}")
+    order = ", ".join(map(quoted, key or columns))
+    return connection.execute(f"SELECT {everything} FROM {quoted(table)} ORDER BY {order}")
 
 
+ROWIDS = ("rowid", "_rowid_", "oid")
+"""What a row's number may be called, where no column has the name."""
 VIRTUAL = 2
 """What SQLite says of generated columns that are not stored."""
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
