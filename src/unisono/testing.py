@@ -48,7 +48,7 @@ class MemoryDeployment:
         self._node.links.detach(self._node.me)
 
     def bring_home_back(self) -> None:
-        self._node.links.attach(self._node.me, self._node)
+        self._node.links.attach(self._node.me, self._node.letters)
 
 
 @asynccontextmanager

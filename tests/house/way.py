@@ -58,9 +58,9 @@ HOPS = (
     ),
     Hop(
         "The node of the topic's home hears the request",
-        "The link decodes the letter; the node looks who sent it, whether that client may ask so much, and whether its "
-        "own machine has room.",
-        ("Node.post",),
+        "The link decodes the letter; the node checks who sent it, whether that client may ask for so much, and "
+        "whether its own machine has room.",
+        ("NodeLetters.post",),
     ),
     Hop(
         "The home numbers the event, and the log is written",

@@ -130,11 +130,11 @@ def test_topics_that_are_born_while_events_are_under_way_are_paced(tmp_path: Pat
             assert role is not None
             role._published = role.broker.counters.published  # nothing is, now
             before = mine.pace.left_s
-            node.node.post(naming.OpenTopics(ME, 1, ("born at leisure",)))
+            node.node.letters.post(naming.OpenTopics(ME, 1, ("born at leisure",)))
             assert mine.pace.left_s == before
             await node.serves()
             mine.pace = Pace(burst_s=0.0, left_s=0.0)
-            node.node.post(naming.OpenTopics(ME, 2, ("born in between",)))
+            node.node.letters.post(naming.OpenTopics(ME, 2, ("born in between",)))
             assert mine.pace.left_s <= -(1 + BEARING) / node.deployment.limits.client_questions_per_s
 
     asyncio.run(run())
@@ -167,11 +167,11 @@ def test_what_an_archive_hands_out_while_events_are_under_way_is_charged_by_its_
             answer = Fetched(1, (ArchiveRow(1, "trades", 1, "p", 1, {}, b""),) * (3 * FETCHED), 0, 0, {}, {})
             role._published = role.broker.counters.published  # nothing is, now
             mine.pace = Pace(burst_s=0.0, left_s=0.0)
-            node.node._hand_out(ME, answer)
+            node.node.letters.hand_out(ME, answer)
             assert mine.pace.left_s == 0
             await node.serves()
             mine.pace = Pace(burst_s=0.0, left_s=0.0)
-            node.node._hand_out(ME, answer)
+            node.node.letters.hand_out(ME, answer)
             assert mine.pace.left_s <= -3 / node.deployment.limits.client_questions_per_s
 
     asyncio.run(run())

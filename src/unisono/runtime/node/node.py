@@ -14,32 +14,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec import structs
 
-from unisono.errors import MisuseError, PeerError, UnisonoError
+from unisono.errors import MisuseError, UnisonoError
 from unisono.model.address import endpoint
 from unisono.model.deployment import IN_PROCESS, Deployment, for_clients
 from unisono.model.health import Health
 from unisono.model.homes import check_slots, home_of, sequencing_part
 from unisono.model.ids import Address
-from unisono.model.interest import covers
 from unisono.model.journal import Header, Record
 from unisono.model.time import SECOND, Micros
 from unisono.planning.homes import HomesConfig
-from unisono.protocols.causal.messages import CausalEnter, CausalPublication, ToCausalBroker
-from unisono.protocols.groups.messages import Commit, Enlist, Release, Resign
-from unisono.protocols.naming import messages as naming
 from unisono.protocols.naming.topic_names import TopicNames
-from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
-from unisono.protocols.overlay.messages import OverlaySaid
 from unisono.protocols.regions.deployed import with_members
 from unisono.protocols.regions.groups import GroupView
-from unisono.protocols.regions.messages import RegionMessage, RegionSaid
 from unisono.protocols.sequencer.admission import AdmissionConfig, Disconnected, Listens, PartyConnected
-from unisono.protocols.sequencer.lives import Height, Reminds
 from unisono.runtime.brokers.contract import Ens, Listener
 from unisono.runtime.brokers.deployed import embedded_listens, hub_of, make_ens, nats_options, open_patiently
 from unisono.runtime.brokers.embedded.server import EmbeddedBroker
@@ -54,16 +46,15 @@ from unisono.runtime.driver.journal import JournalFile, Level
 from unisono.runtime.driver.log import LogConfig
 from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
-from unisono.runtime.links.archive_messages import Fetch, Fetched, Follow, Locate, ToArchive
 from unisono.runtime.links.dialing import dial_node
 from unisono.runtime.links.frames import Codec, Hello, Rejected
-from unisono.runtime.links.links import LetterReceiver, Links, LinksConfig, owner
-from unisono.runtime.links.pace import BEARING, FETCHED, SEALING
+from unisono.runtime.links.links import Links, LinksConfig, owner
 from unisono.runtime.links.refusals import Refusals
 from unisono.runtime.links.security import client_context, server_context, tokens_of
 from unisono.runtime.node.bounds import embedded_config, links_config
 from unisono.runtime.node.clients import Clients
 from unisono.runtime.node.content import ContentRole, RegionsRole, content_role, dialled_by
+from unisono.runtime.node.letters import NodeLetters
 from unisono.runtime.node.lookout import Lookout, LookoutConfig, wall_us
 from unisono.runtime.node.measuring import metrics, report, survey
 from unisono.runtime.node.membership import BrokerMembership
@@ -73,7 +64,6 @@ from unisono.runtime.node.placing import Placing
 from unisono.runtime.node.questions import NodeQuestions, Told
 from unisono.runtime.node.rights import Rights
 from unisono.runtime.node.sequencer import SequencerRole
-from unisono.structures.hosting import Forget
 from unisono.structures.sessions import Reconnected
 from unisono.turns import TurnBounds
 
@@ -88,23 +78,6 @@ SAVE_S = 1.0
 """So often what other nodes have shown is saved, if there is news, and the clock is bounded."""
 LOCK_OF_STANDBY = "LOCK-standby"
 """A standby has nothing in the directory but its journal, until the log on the stream is its own."""
-
-_FOR_THE_NODE = frozenset(
-    (
-        control.AskDeployment,
-        control.AskReport,
-        control.Survey,
-        control.PeerPing,
-        control.PeerPong,
-        control.Watch,
-        Forget,
-        Height,
-        Reminds,
-        *get_args(ToArchive | OverlayMessage | RegionMessage | ToCausalBroker | control.AboutHomes),
-        *get_args(naming.TopicsAnswer),
-    )
-)
-"""What the machine need not see; everything else is for it."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -175,7 +148,7 @@ class Node:
             self._tokens,
             self.refusals,
         )
-        self._questions = NodeQuestions(self.links, lambda: self.topic_names, self._look_up, self._say)
+        questions = NodeQuestions(self.links, lambda: self.topic_names, self._look_up, self.say)
         orders = "sequencer" in self.spec.roles
         probes = make_probes(deployment, base, self._token) if orders and deployment.kind == "sequencer" else {}
         self._ordering = sequencing_part(deployment) if orders else deployment
@@ -187,13 +160,14 @@ class Node:
         self.pages = Pages(self.health, lambda: metrics(self, self.health()), lambda: self.failure is None)
         ended = self.lookout.lease_ended
         self.links.backlog = lambda: self.host.waiting if self.host is not None else 0
-        self.clients = Clients(self.me, self._say, self._to_door, deployment.limits, ended, self.failed)
+        self.clients = Clients(self.me, self.say, self.to_door, deployment.limits, ended, self.failed)
         self._rights = Rights(
             self.links.right_of, self.links.is_trusted, lambda: self.topic_names.names if self.topic_names else {}
         )
         # Over regions control passes as events do; where nodes have a token of their own, it is asked who sends it.
         guards = deployment.kind == "regions" and self._tokens.node != self._tokens.client
-        self._asks_rights = bool(self._tokens.rights) or guards
+        asks_rights = bool(self._tokens.rights) or guards
+        self.letters = NodeLetters(self, self._heights, questions, self._rights, asks_rights)
 
     # life
 
@@ -232,7 +206,7 @@ class Node:
         links, bounds, shared = self.links, self.config.host, self._tokens.client
         role = content_role(self.deployment, self.spec, links, bounds, shared, self.refused, self.failed, self._rights)
         if role is not None:
-            self.links.attach(self.me, self)
+            self.links.attach(self.me, self.letters)
             await role.start()
             self.overlay = role
             self._look_at_brokers()
@@ -242,7 +216,7 @@ class Node:
         await self.links.serve()
         self._serves = True
         self._dial_brokers()
-        self._to_door(Listens())
+        self.to_door(Listens())
         self._save()
         for node in dialled_by(self.deployment, self._ordering, self.spec, self.overlay):
             dial_node(links, node)
@@ -343,7 +317,7 @@ class Node:
         role.broker.stand_on(ens)
         await open_patiently(ens, self.config.broker_patience_s)
         self.lookout.broker_opened()
-        self.links.attach(self.me, self)
+        self.links.attach(self.me, self.letters)
         config, witness, lookout = self.config, self._heights.witness, self.lookout
         admission = AdmissionConfig(Micros(round(config.witness_s * SECOND)), held_max=config.host.queue_max)
         await role.start(data, config.log, config.host, config.new_incarnation, admission, witness, self._serving)
@@ -379,11 +353,11 @@ class Node:
 
         directory = archive_directory(self.base, self.spec.data, self.me)
         own = self.links if self.spec.listen == IN_PROCESS else None
-        refused, reply = self.links.offended, self._hand_out
+        refused, reply = self.links.offended, self.letters.hand_out
         self.archivist = Archivist(
             self.deployment, self.base, self._token, directory, reply, self._heights, self.guard, own, refused
         )
-        self.links.attach(self.me, self)
+        self.links.attach(self.me, self.letters)
         await self.archivist.start()
 
     # the groups of brokers
@@ -412,82 +386,10 @@ class Node:
         """The deployment with the brokers that came after its file was read."""
         return with_members(self.deployment, self.membership.view) if self.membership is not None else self.deployment
 
-    # a sink for letters: what only this process knows is answered here, the rest is the machine's
-
-    def post(self, message: Any) -> None:
-        refused = self._rights.why_not(message) if self._asks_rights else None
-        if refused is not None:
-            client = Address(refused.about)
-            self._tell_refused(client, refused)
-            self.links.send(client, self._rights.answer(message, refused))
-            return
-        if type(message) not in _FOR_THE_NODE:
-            self._to_machine(message)
-            return
-        match message:
-            case control.AskDeployment() | control.AskReport() | control.Survey():
-                self._questions.answer_soon(message)
-            case control.PeerPing():
-                self.lookout.answer(message)
-            case control.PeerPong():
-                self.lookout.heard(message)
-            case _ if self.placing is not None and isinstance(message, control.AboutHomes):
-                self.placing.post(message)
-            case control.Watch(client=client, pattern=pattern):
-                self._questions.charge(client)
-                self._watch(client, pattern)
-            case Fetch() | Locate() | Follow() | Enlist() | Commit() | Release() | Resign():
-                seals = self.archivist is not None and self.archivist.post(message)
-                self.links.charge(message.client, SEALING if seals else 1)
-            case OverlaySaid() | RegionSaid() | CausalEnter() | CausalPublication():
-                if self.overlay is not None and isinstance(message, self.overlay.said):
-                    self.overlay.post(message)
-            case Forget(client=client) if self.overlay is not None:
-                self.overlay.forget(client)
-                if self.sequencer is not None:
-                    self._to_machine(message)
-            case Height() if self.sequencer is None or self.sequencer.door is None:
-                self._heights.note(message)
-            case Height() | Reminds():
-                self._to_door(message)
-            case naming.TopicsOpened() | naming.TopicsNotOpened():
-                pass  # the answer to what we asked ourselves at start
-            case _:
-                self._to_machine(message)
-
-    def _hand_out(self, client: Address, answer: Any) -> None:
-        """Of the archive."""
-        self.links.send(client, answer)
-        if isinstance(answer, Fetched) and self.sequencer is not None and self.sequencer.is_busy():
-            self.links.charge(client, len(answer.rows) // FETCHED)
-
     def _look_up(self, question: type | str) -> Told:
         if question is control.AskDeployment:
             return control.RunningDeployment(for_clients(self._known))
         return survey(self, question) if isinstance(question, str) else self.report()
-
-    def _to_machine(self, message: Any) -> None:
-        host = self.host
-        if host is None:
-            logger.debug("node %s has no use for %s", self.me, type(message).__name__)
-            return
-        if type(message) is naming.OpenTopics and message.client != self.me:
-            unknown = self._unknown(message.names[: self.deployment.limits.client_topics_max + 1])
-            if self.sequencer is not None and self.sequencer.is_busy():
-                self.links.charge(message.client, 1 + BEARING * len(unknown))
-            refused = self._full(unknown) or self.clients.asked(message.client, unknown)
-            if refused is not None:
-                self._tell_refused(message.client, refused)
-                self.links.send(message.client, naming.TopicsNotOpened(message.request, refused.reason, refused.code))
-                return
-        refused = self.clients.heard(message)
-        if refused is not None:
-            self._tell_refused(Address(refused.about), refused)
-            self.links.send(owner(Address(refused.about)), refused)
-            return
-        if self.sequencer is not None and self.sequencer.door is not None:
-            self.sequencer.note_arrival(message)
-            self.sequencer.door.post(message)
 
     def _serving(self) -> None:
         """Whoever could know better has had the time to say so: from now on we number."""
@@ -508,36 +410,6 @@ class Node:
         if isinstance(error, Exception):
             self.failed(error)
 
-    def _unknown(self, names: tuple[str, ...]) -> list[str]:
-        return [name for name in names if self.topic_names is not None and not self.topic_names.is_known(name)]
-
-    def _full(self, unknown: list[str]) -> control.OverLimit | None:
-        most = self.deployment.limits.topics_max
-        is_full = unknown and self.topic_names is not None and len(self.topic_names.mine) + len(unknown) > most
-        text = f"{most} topics are the most that are created here"
-        return control.OverLimit("topics", text, unknown[0]) if is_full else None
-
-    def _tell_refused(self, client: Address, refused: control.OverLimit) -> None:
-        self.links.offended(client, PeerError(refused.reason, refused.code))
-        self.refused(refused.reason)
-
-    @property
-    def is_full(self) -> bool:
-        is_full = self.sequencer is not None and self.sequencer.holds_all_it_can
-        return is_full or any(each.is_full for each in self._working)
-
-    def when_roomy(self, callback: Callable[[], None]) -> None:
-        working = self._working
-        if working:
-            next((each for each in working if each.is_full), working[0]).when_roomy(callback)
-        else:
-            callback()
-
-    @property
-    def _working(self) -> list[LetterReceiver]:
-        roles = (self.overlay.host if self.overlay is not None else None, self.sequencer)
-        return [role for role in roles if role is not None]
-
     @property
     def host(self) -> Host | None:
         """Of the sequencer, once it has its log."""
@@ -548,16 +420,7 @@ class Node:
         """Topics at home here, and those that others have told of."""
         return self.sequencer.topic_names if self.sequencer is not None else None
 
-    def _watch(self, client: Address, pattern: str) -> None:
-        refused = self.clients.watch(client, pattern)
-        if refused is not None:
-            self._tell_refused(client, refused)
-            self.links.send(owner(client), refused)
-        elif self.topic_names is not None:
-            names = tuple(n for n in self.topic_names.mine if self.topic_names.is_announced(n) and covers(pattern, n))
-            self._say(client, control.Watched(self.me, pattern, names))
-
-    def _say(self, client: Address, message: Any) -> None:
+    def say(self, client: Address, message: Any) -> None:
         """To a client that need not see all of it."""
         self.links.send(client, self._rights.shown(client, message) if self._tokens.rights else message)
 
@@ -623,7 +486,7 @@ class Node:
             if hello.kind == "client":
                 self.clients.up(address, hello.secret)
                 self._rights.greet(address, self.links.send)
-            self._to_door(PartyConnected(address))
+            self.to_door(PartyConnected(address))
             if hello.kind == "node" and self.host is not None:
                 self.host.post(Reconnected(address))
             if hello.kind == "node" and self.overlay is not None:
@@ -632,7 +495,7 @@ class Node:
     def _down(self, hello: Hello, error: UnisonoError | None) -> None:
         self.lookout.unlinked(hello, error)
         for address in hello.addresses:
-            self._to_door(Disconnected(address))
+            self.to_door(Disconnected(address))
             if self.overlay is not None:
                 self.overlay.down(address)
             if self.overlay is not None and self.sequencer is None:
@@ -640,7 +503,7 @@ class Node:
             elif hello.kind == "client":
                 self.clients.down(address)
 
-    def _to_door(self, message: Any) -> None:
+    def to_door(self, message: Any) -> None:
         if self.sequencer is not None and self.sequencer.door is not None:
             self.sequencer.door.post(message)
 
