@@ -61,7 +61,7 @@ def test_a_cause_comes_before_its_effect_wherever_both_are_heard(tmp_path: Path)
     """Who has heard an event and publishes on another topic, in another region, is heard after it by everybody."""
 
     async def run() -> None:
-        deployment = by_clock(data=False)
+        deployment = structs.replace(star(data=False), sequencing=Sequencing(by="clock", order="causal"))
         async with (
             asyncio.timeout(120),
             running(deployment, tmp_path),

@@ -17,6 +17,7 @@ from unisono.model.settings import Sequencing, TopicSpec
 from unisono.model.time import MILLISECOND, Micros
 from unisono.planning.homes import HomesConfig
 from unisono.planning.leaning import LeansConfig
+from unisono.protocols.clock.deployed import clock_config
 from unisono.runtime.node.node import Node
 
 SOON = LeansConfig(period_us=Micros(200 * MILLISECOND), dwell_us=Micros(MILLISECOND))
@@ -26,7 +27,7 @@ def leaning() -> Deployment:
     """`busy` is at home in the east, `rare` in the west: who hears both in the east waits for the west."""
     topics = (TopicSpec("busy", home="east-1"), TopicSpec("rare", home="west-1"))
     nodes = tuple(structs.replace(node, data="data") for node in three_regions().nodes)
-    return three_regions(nodes=nodes, sequencing=Sequencing(by="clock", leans="auto"), topics=topics)
+    return three_regions(nodes=nodes, sequencing=Sequencing(by="clock"), topics=topics)
 
 
 def leans(node: Node) -> dict[str, int]:
@@ -50,7 +51,7 @@ def test_a_busy_topic_leans_back_when_its_subscribers_wait_for_a_far_one_and_all
                 east.subscribe("busy", "rare") as one,
                 east.subscribe("rare", "busy") as two,
             ):
-                with pytest.raises(PlanError, match=r"sequencing\.leans"):
+                with pytest.raises(PlanError, match=r"sequencing\.order"):
                     east.subscribe("busy", order="causal")
                 while "busy" not in leans(nodes["east-1"]):
                     await asyncio.gather(*(east.publish("busy", count + i) for i in range(20)))
@@ -69,7 +70,7 @@ def test_a_busy_topic_leans_back_when_its_subscribers_wait_for_a_far_one_and_all
                 assert (report.leans, report.problem, report.changes > 0) == ("auto", None, True)
             for node in reversed(nodes.values()):
                 await node.stop()
-            without = structs.replace(deployment, sequencing=Sequencing(by="clock"))
+            without = structs.replace(deployment, sequencing=Sequencing(by="clock", leans="off"))
             async with running(without, tmp_path) as again:  # leans are durable; what the file says counts
                 while leans(again["east-1"]):
                     await asyncio.sleep(0.05)
@@ -77,13 +78,23 @@ def test_a_busy_topic_leans_back_when_its_subscribers_wait_for_a_far_one_and_all
     asyncio.run(run())
 
 
-def test_leans_are_refused_where_they_cannot_be() -> None:
-    text = dump_deployment(leaning())
-    assert parse_deployment(text).sequencing.leans == "auto"
-    for wrong in (
-        structs.replace(star(), sequencing=Sequencing(leans="auto")),
-        structs.replace(by_clock(), sequencing=Sequencing(by="clock", leans="auto", tolerance_ms=20)),
-        structs.replace(by_clock(), sequencing=Sequencing(by="clock", leans="auto", order="causal")),
-    ):
-        with pytest.raises(FormatError, match="leans"):
-            parse_deployment(dump_deployment(wrong))
+@pytest.mark.parametrize(
+    ("sequencing", "do_lean"),
+    [
+        (Sequencing(by="clock"), True),
+        (Sequencing(by="clock", leans="off"), False),
+        (Sequencing(by="clock", order="causal"), False),
+        (Sequencing(by="clock", tolerance_ms=20), False),
+        (Sequencing(), False),
+    ],
+)
+def test_lanes_lean_where_nothing_was_asked_for_that_leans_would_break(sequencing: Sequencing, do_lean: bool) -> None:
+    deployment = structs.replace(by_clock() if sequencing.by == "clock" else star(), sequencing=sequencing)
+    assert parse_deployment(dump_deployment(deployment)) == deployment
+    assert deployment.sequencing.leans_lanes is do_lean
+    assert clock_config(deployment).causal is not do_lean
+
+
+def test_leans_are_for_the_clock() -> None:
+    with pytest.raises(FormatError, match="leans"):
+        parse_deployment(dump_deployment(structs.replace(star(), sequencing=Sequencing(leans="off"))))

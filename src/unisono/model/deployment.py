@@ -310,12 +310,9 @@ def _check_sequencing(deployment: Deployment) -> None:
     """Whatever orders, all that is in the file is kept."""
     how = deployment.sequencing
     if how.by != "clock":
-        if how.tolerance_ms or how.clock_bound_ms is not None or how.leans != "off":
+        if how.tolerance_ms or how.clock_bound_ms is not None or how.leans != "auto":
             raise FormatError("sequencing", 'tolerance_ms, clock_bound_ms and leans are for by = "clock"')
         return
-    if how.leans != "off" and (how.tolerance_ms or how.order == "causal"):
-        order = "real-time order" if how.tolerance_ms else 'order = "causal"'
-        raise FormatError("sequencing.leans", f"with {order} no lane leans: leave it off")
     if how.tolerance_ms < 0 or (how.clock_bound_ms is not None and how.clock_bound_ms < 0):
         raise FormatError("sequencing", "tolerance_ms and clock_bound_ms are not negative")
     if how.tolerance_ms and how.clock_bound_ms is not None and 2 * how.clock_bound_ms >= how.tolerance_ms:

@@ -165,16 +165,22 @@ class Sequencing(Struct, frozen=True, forbid_unknown_fields=True):
     whose clock may be off by more than half of it orders nothing until it is not. 0: no such order."""
     clock_bound_ms: float | None = None
     """The operator's word: every node's system clock is this near to true time. None: nodes measure each other's."""
-    leans: Literal["off", "auto"] = "off"
+    leans: Literal["auto", "off"] = "auto"
     """By clock. auto: lanes lean as the measured demand suggests, which brings latency near what distances allow; then
-    causes come before effects within a topic only. Needs scipy at the root: the extra `plan`."""
+    causes come before effects within a topic only. Needs scipy at the root: the extra `plan`. With order = "causal" or
+    a tolerance no lane leans."""
     early: bool = True
     encoding: Literal["delta", "full"] = "delta"
     placement: Literal["auto", "fixed"] = "auto"
     """auto: homes move to where their topics are used, but for those that are named in the file. fixed: they stay."""
     order: Literal["pairwise", "global", "causal"] = "pairwise"
     """pairwise: no two subscribers disagree. global: one order explains all of them, for larger groups. causal: as
-    global, and no effect before its cause; publishers wait between topics."""
+    global, and no effect before its cause; publishers wait between topics. By clock the order is always global."""
+
+    @property
+    def leans_lanes(self) -> bool:
+        """Whether lanes lean: where nothing was asked for that leans would break."""
+        return self.by == "clock" and self.leans == "auto" and self.order != "causal" and not self.tolerance_ms
 
 
 class LogSpec(Struct, frozen=True, forbid_unknown_fields=True):

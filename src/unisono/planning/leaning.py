@@ -29,16 +29,17 @@ class LeansConfig(Struct, frozen=True):
     """Views are sent and plans are made so often. Price: a message per node, and a linear programme in a thread."""
     agreeing: int = 2
     """Periods in a row that have to say that a change is worth it."""
-    dwell_us: Micros = Micros(30 * SECOND)
-    """Leans that have changed stay for so long."""
+    dwell_us: Micros = Micros(10 * SECOND)
+    """Leans that have changed stay for so long. Price of a change: who waits for a lane that leans back waits for as
+    much longer, once."""
     gain_min: float = 0.1
     """Share of the mean latency that has to be saved."""
     gain_us_min: Micros = Micros(MILLISECOND)
     """And so much of it."""
     change_us_min: Micros = Micros(500)
     """A lane whose lean is that near to the new one keeps it."""
-    newest: float = 0.5
-    """Weight of the newest period in what is planned for."""
+    newest: float = 0.3
+    """Weight of the newest period in what is planned for: events that are rare are counted over several."""
     topics_max: int = 64
     """The busiest topics are planned for, with all who hear them; lanes of the others do not lean."""
     kinds_max: int = 300

@@ -123,8 +123,8 @@ def choose(
         _check_tolerance(promise, offer)
     if promise.order == "causal" and offer.by == "clock" and offer.leans:
         raise PlanError(
-            "order 'causal' and leans do not go together: set sequencing.leans = \"off\" in the deployment,"
-            " or use 'total'"
+            "order 'causal' needs sequencing.order = \"causal\" in the deployment: lanes lean, and causes come before"
+            " effects within a topic only"
         )
     if stack.needs_sequencer and not offer.has_sequencer:
         raise PlanError(f"order {promise.order!r} needs sequencer nodes, and this deployment has none")

@@ -1,5 +1,6 @@
 """Stampers: keys that are never given twice, promises that hold through crashes, leans and clocks that are wrong."""
 
+import pytest
 from msgspec import structs
 
 from tests.papers.clock.parts import (
@@ -32,6 +33,7 @@ from unisono.protocols.clock.messages import (
     FetchEntries,
     Gone,
     Granted,
+    KeyRules,
     LaneClaim,
     LaneEnded,
     LaneName,
@@ -594,6 +596,32 @@ def test_k30_keys_are_the_same_when_the_log_is_handled_again() -> None:
 def test_k30_no_lane_leans() -> None:
     node = StamperAlone(config=REALTIME)
     assert [type(effect) for effect in node.say(SetLean(A, 1_000))] == [Refuse]
+
+
+@pytest.mark.parametrize("rules", [KeyRules(True, 0), KeyRules(False, 10_000)], ids=["causal", "realtime"])
+def test_k30_lanes_that_leaned_lean_no_more_where_the_deployment_now_promises_what_leans_would_break(
+    rules: KeyRules,
+) -> None:
+    node = StamperAlone(config=structs.replace(CONFIG, causal=False))
+    node.say(SetLean(A, -100_000))
+    node.say(rules, after=SECOND)
+    node.say(ClockBound(0))
+    (entry,) = stamped(node.create(A))
+    assert entry.stamp >= node.now
+
+
+def test_k11_what_was_stamped_under_other_rules_gets_the_same_keys_again() -> None:
+    """The deployment's file was changed between a crash and the start."""
+    node = StamperAlone()
+    node.say(KeyRules(causal=True, tolerance_us=0))
+    node.say(SetLean(A, 200_000))
+    node.grant(B)
+    made = stamped(node.create(A, B))
+    node.config = structs.replace(CONFIG, causal=False)
+    node.crash(node.now + SECOND)
+    node.say(KeyRules(causal=False, tolerance_us=0))
+    asked = [node.say(FetchEntries(Q, LaneName(topic, 0, epoch), 1, 1)) for topic, epoch in ((A, 0), (B, 1))]
+    assert [entry for effects in asked for _, found in sent(effects, LaneStamps) for entry in found.entries] == made
 
 
 def test_k10_a_topic_that_is_born_after_a_loss_does_not_look_as_if_it_were_new() -> None:

@@ -15,7 +15,7 @@ def clock_config(deployment: Deployment) -> ClockConfig:
     """Waiting times by the longest round trip between regions; the rest as it is."""
     longest_us = round(max(deployment.round_trip_ms.values(), default=0.0) * MILLISECOND)
     how = deployment.sequencing
-    config = ClockConfig(tolerance_us=Micros(round(how.tolerance_ms * MILLISECOND)), causal=how.leans == "off")
+    config = ClockConfig(tolerance_us=Micros(round(how.tolerance_ms * MILLISECOND)), causal=not how.leans_lanes)
     return structs.replace(config, resend_us=Micros(max(config.resend_us, 2 * longest_us)))
 
 

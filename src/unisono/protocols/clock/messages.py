@@ -304,6 +304,14 @@ class SetLean(Struct, frozen=True, tag="clock.SetLean"):
     lean: Lean
 
 
+class KeyRules(Struct, frozen=True, tag="clock.Rules"):
+    """From the driver of a stamper as it starts: what its deployment promises from now on, as in its config. Keys
+    depend on it, so it is written down: what was stamped under other rules gets the same keys again."""
+
+    causal: bool
+    tolerance_us: Annotated[int, Meta(ge=0, le=2**51)]
+
+
 class ClockBound(Struct, frozen=True, tag="clock.Bound"):
     """From the driver of a stamper, again and again: how far its moments may be from the clock of all stampers, half
     of them being before that and half after; -1: nobody knows."""

@@ -27,6 +27,7 @@ from unisono.protocols.clock.messages import (
     Create,
     FetchEntries,
     Granted,
+    KeyRules,
     LaneEnded,
     LaneName,
     LaneStamps,
@@ -44,15 +45,13 @@ from unisono.protocols.clock.messages import (
 )
 from unisono.protocols.clock.requests import follows, joined, last_of, part_before, runs_after
 from unisono.protocols.clock.stamps import Lane
-from unisono.protocols.clock.state import StampedPublisher, StamperLook, StamperState
+from unisono.protocols.clock.state import STAMPS_MAX, StampedPublisher, StamperLook, StamperState
 from unisono.structures.hosting import Announced, Forget, HostTopic, Lapse
 from unisono.structures.sessions import LinkFree, LinkFull, PeerReborn, Reborn
 
 UNNUMBERED = (Beat, Tick, Wake, AskBeat)
 AGAIN_US = 1_000
 """With real-time order what may not be stamped yet is looked at again after this."""
-STAMPS_MAX = 1 << 20
-"""In a row, where no lease ends them."""
 NUMBERS = 22
 """An incarnation is a time in seconds; so many bits of places of lanes in each, and none is ever given twice."""
 
@@ -79,7 +78,7 @@ class StamperMachine:
         self._numbers = {address: number for number, address in enumerate(addresses)}
         self._beats = Beats(me, addresses, config)
         self._beaten_at = Micros(0)
-        self._set(StamperState())
+        self._set(StamperState(rules=KeyRules(config.causal, config.tolerance_us)))
 
     def _set(self, state: StamperState) -> None:
         self._state, self._clock, self._lanes = state, state.clock, state.lanes
@@ -159,6 +158,8 @@ class StamperMachine:
                 return self._restart(now)
             case ClockBound(error=error):
                 return self._bound_clock(error, now)
+            case KeyRules():
+                return self._set_rules(message, now)
             case HostTopic(topic=topic):
                 return self._host(topic, now)
             case Forget(client=client) | Lapse(client=client):
@@ -386,8 +387,8 @@ class StamperMachine:
                 effects += self._want(topic, now)
         if not waits:
             del self._state.waiting[client]
-        elif self._config.tolerance_us and (error := self._state.error(now)) >= 0:
-            effects.append(SetTimer("clock", self._in(now, max(AGAIN_US, error - self._config.tolerance_us // 2))))
+        elif (half := self._state.rules.tolerance_us // 2) and (error := self._state.error(now)) >= 0:
+            effects.append(SetTimer("clock", self._in(now, max(AGAIN_US, error - half))))
         for topic, (place, entries) in made.items():
             lane = self._lanes[topic]
             stamps = LaneStamps(LaneName(topic, self._me, lane.epoch), place, tuple(entries))
@@ -412,9 +413,9 @@ class StamperMachine:
         lane = self._lanes.get(topic)
         if lane is None:
             return 0
-        above = max(after, publisher.stamp) if self._config.causal else publisher.floor
+        above = max(after, publisher.stamp) if self._state.rules.causal else publisher.floor
         stamp = lane.next_stamp(self._clock.read(now), above)
-        count = min(count, self._may_stamp(topic, stamp), self._within_tolerance(stamp, now))
+        count = min(count, self._may_stamp(topic, stamp), self._state.within_tolerance(stamp, now))
         if not count:
             return 0
         entry = Stamped(stamp, Address(client), request, count)
@@ -544,22 +545,21 @@ class StamperMachine:
     # Real-time order.
 
     def _bound_clock(self, error: int, now: Micros) -> list[Effect]:
-        was, half = self._state.error(now), self._config.tolerance_us // 2
+        was, half = self._state.error(now), self._state.rules.tolerance_us // 2
         self._state.bound, self._state.bound_at = error, now
         if not half:
             return []
         is_news = (0 <= was <= half) != (0 <= self._state.error(now) <= half)
         return [PERSIST, *self._drain(now), *(self._beat_soon(now) if is_news else [])]
 
-    def _within_tolerance(self, stamp: int, now: Micros) -> int:
-        """How many stamps from this one on are not further from the clock of all than half of the tolerance."""
-        if not self._config.tolerance_us:
-            return STAMPS_MAX
-        error = self._state.error_of(stamp, now)
-        return 0 if error < 0 else max(0, self._config.tolerance_us // 2 - error + 1)
+    def _set_rules(self, rules: KeyRules, now: Micros) -> list[Effect]:
+        """Lanes that leaned under others lean no more, where these do not go with leans."""
+        self._state.rules = rules
+        straight = [Topic(topic) for topic in self._state.leans] if rules.causal or rules.tolerance_us else []
+        return [PERSIST, *(effect for topic in straight for effect in self._set_lean(topic, 0, now))]
 
     def _set_lean(self, topic: Topic, lean: int, now: Micros) -> list[Effect]:
-        if self._config.tolerance_us:
+        if lean and self._state.rules.tolerance_us:
             return [Refuse("with real-time order no lane leans")]
         self._state.leans[topic] = lean
         lane = self._lanes.get(topic)

@@ -6,13 +6,15 @@ from msgspec import Struct, field
 
 from unisono.model.ids import Topic
 from unisono.protocols.clock.keeper import KeeperState
-from unisono.protocols.clock.messages import CloseLane, Create, LaneName, OpenLane
+from unisono.protocols.clock.messages import CloseLane, Create, KeyRules, LaneName, OpenLane
 from unisono.protocols.clock.stamps import Lane, StampClock
 
 BOUND_LASTS_US = 5_000_000
 """What the driver has said of the clock's error is true for so long."""
 DRIFT = 1_000
 """Clocks go apart by at most one part in so many."""
+STAMPS_MAX = 1 << 20
+"""In a row, where nothing ends them."""
 PAST_MAX = 1_000
 """Lanes that have ended and are kept for those who missed some of them."""
 
@@ -36,6 +38,8 @@ class StamperState(Struct):
     """Everything that is durable."""
 
     clock: StampClock = field(default_factory=StampClock)
+    rules: KeyRules = KeyRules(True, 0)
+    """Those of its config until it is told."""
     lanes: dict[int, Lane] = field(default_factory=dict)
     """By topic: our own for the topics that we keep, and those that others have granted."""
     past: list[tuple[int, Lane]] = field(default_factory=list)
@@ -84,6 +88,14 @@ class StamperState(Struct):
         if self.bound < 0 or now > self.bound_at + BOUND_LASTS_US:
             return -1
         return self.bound + (now - self.bound_at) // DRIFT + max(0, stamp - self.clock.reading(now))
+
+    def within_tolerance(self, stamp: int, now: int) -> int:
+        """How many stamps from this one on are not further from the clock of all than half of the tolerance."""
+        half = self.rules.tolerance_us // 2
+        if not half:
+            return STAMPS_MAX
+        error = self.error_of(stamp, now)
+        return 0 if error < 0 else max(0, half - error + 1)
 
     def error(self, now: int) -> int:
         return self.error_of(self.clock.read(now), now)

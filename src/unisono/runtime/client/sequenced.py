@@ -527,7 +527,7 @@ class SequencedSession(Session):
             selects=True,
             by=self.deployment.sequencing.by,
             tolerance_us=Micros(round(self.deployment.sequencing.tolerance_ms * MILLISECOND)),
-            leans=self.deployment.sequencing.leans != "off",
+            leans=self.deployment.sequencing.leans_lanes,
         )
 
     def _stack(self, stream: Stream) -> Machine:

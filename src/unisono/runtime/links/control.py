@@ -18,7 +18,7 @@ from unisono.planning.demand import DemandView
 from unisono.planning.homes import BetterRoot
 from unisono.protocols.causal.messages import ToCausalBroker, ToCausalClient
 from unisono.protocols.clock.messages import SENDERS as CLOCK_SENDERS
-from unisono.protocols.clock.messages import AskBeat, Beat, ClockBound, Create, Lean, SetLean, Tick, Wake
+from unisono.protocols.clock.messages import AskBeat, Beat, ClockBound, Create, KeyRules, Lean, SetLean, Tick, Wake
 from unisono.protocols.clock.messages import ClientMessage as ToStamper
 from unisono.protocols.clock.messages import NodeMessage as FromStamper
 from unisono.protocols.clock.messages import PeerMessage as StamperMessage
@@ -304,6 +304,7 @@ Logged = (
     | Beat
     | SetLean
     | ClockBound
+    | KeyRules
     | Turn
     | OpenTopics
     | HostTopic

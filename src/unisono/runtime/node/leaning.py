@@ -50,7 +50,7 @@ class Leaning:
         self._stampers, self._clients, self._guard, self._config = stampers, clients, guard, config
         self._lookout = lookout
         self._clock, self._counter = Clock(), LaneCounter(self._me, spec.region)
-        self._is_auto = deployment.sequencing.leans == "auto"
+        self._is_auto = deployment.sequencing.leans_lanes
         nodes = sequencers(deployment)
         self._root = Address(deployment.root.name)
         guessed = {(a, b): round(span * 1000) for (a, b), span in _pairs(deployment)}
@@ -69,8 +69,6 @@ class Leaning:
     def start(self) -> None:
         if self._is_auto:
             self._timer = self._guard.later(self._config.period_us / 1e6, self._look)
-        else:  # as the file says now, whatever it said before
-            self._lean(tuple((topic, 0) for topic, lean in self._stampers.machine.leans().items() if lean))
 
     def stop(self) -> None:
         if self._timer is not None:

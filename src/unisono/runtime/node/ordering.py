@@ -15,7 +15,7 @@ from unisono.model.journal import Kind
 from unisono.model.time import Micros
 from unisono.protocols.clock.arrangements import StamperArrangement
 from unisono.protocols.clock.deployed import clock_config, keepers, stampers
-from unisono.protocols.clock.messages import Create, Granted, LaneStamps, Stamped, number_of
+from unisono.protocols.clock.messages import Create, Granted, KeyRules, LaneStamps, Stamped, number_of
 from unisono.protocols.clock.stamper import UNNUMBERED, StamperMachine
 from unisono.protocols.clock.stamper import repeats as stamper_repeats
 from unisono.protocols.naming.topic_names import TopicMessages
@@ -54,7 +54,7 @@ TREE_TOPICS = TopicMessages(
 CLOCK_TOPICS = TopicMessages(about=frozenset((Granted,)))
 
 TREE_LOG = "sequencer 7"
-CLOCK_LOG = "clock 3"
+CLOCK_LOG = "clock 4"
 """Names and versions of what logs replay into; they change whenever old inputs would lead to another state."""
 
 
@@ -79,6 +79,11 @@ class NodeOrdering(Protocol):
     def parent(self) -> Address | None: ...
 
     def sessions(self, inside: DurableMachine) -> Sessions: ...
+
+    @property
+    def rules(self) -> Any:
+        """What the machine is told as it starts, if what it decides depends on the file."""
+        ...
 
     def clients(self) -> list[Address]:
         """Everybody whom the machine remembers."""
@@ -110,6 +115,7 @@ class TopicManagers:
 
     log_name = TREE_LOG
     topic_messages = TREE_TOPICS
+    rules = None
 
     def __init__(self, deployment: Deployment, me: Address, parent: Address | None) -> None:
         self.me, self.parent = me, parent
@@ -169,7 +175,9 @@ class ClockStampers:
         self.me, self.parent = me, parent
         self._all = stampers(deployment)
         number = self._all.index(me)
-        self.machine = StamperMachine(number, self._all, keepers(deployment), config=clock_config(deployment))
+        config = clock_config(deployment)
+        self.rules = KeyRules(config.causal, config.tolerance_us)
+        self.machine = StamperMachine(number, self._all, keepers(deployment), config=config)
         self.arrangement = StamperArrangement()
 
     def sessions(self, inside: DurableMachine) -> Sessions:

@@ -110,6 +110,8 @@ class SequencerRole:
             self._journal.note(Record("restart", self._clock.now(), who=self.me, note=f"{replayed} inputs replayed"))
         if log is None:
             self.host.post(Restarted())  # what has no log begins where a log is empty
+        if self.ordering.rules is not None:
+            self.host.post(self.ordering.rules)
         if log is not None and new_incarnation:
             since = int(time.time()) - INCARNATIONS_SINCE_S
             self.host.post(Reborn(max(self.lives.incarnation + 1, since)))
