@@ -156,10 +156,11 @@ def test_what_others_say_in_our_name_is_refused_and_our_own_word_still_leaves() 
 
 def test_a_frame_that_nobody_could_pass_on_is_not_taken() -> None:
     large = frame(NOW, body=(Event("p", 1, "t", bytes(FRAME_BYTES_MAX)),))
-    content = msgspec.msgpack.encode([ME, [pack_frame(large, CONFIG)]])
-    assert CODEC.decode(CODEC._seal(FRAMES, content)) == (CausalFrames(ME, ()), [BadDatagram.FRAME])
+    content = msgspec.msgpack.encode([ME])
+    too_large = CODEC._look_up(pack_frame(large, CONFIG))
+    assert CODEC.decode(CODEC._seal(FRAMES, content, [too_large])) == (CausalFrames(ME, ()), [BadDatagram.FRAME])
     short = replaced_form(frame(NOW, body=tuple(Event("p", i, "t") for i in range(1000))))
-    (taken,), bad = _frames(CODEC._seal(FRAMES, msgspec.msgpack.encode([ME, [short]])))
+    (taken,), bad = _frames(CODEC._seal(FRAMES, content, [CODEC._look_up(short)]))
     assert bad == []
     both = CausalFrames(ME, (taken, frame(NOW)))
     assert [one for data in CODEC.encode(both) for one in _frames(data)[0]] == [taken, frame(NOW)]  # as it came

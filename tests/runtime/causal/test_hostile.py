@@ -44,8 +44,9 @@ def flipped(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
-def signed(deployment: Deployment, kind: int, content: bytes) -> bytes:
-    return DatagramCodec(causal_config(deployment), deployment.name)._seal(kind, content)
+def signed(deployment: Deployment, kind: int, content: bytes, *frames: bytes) -> bytes:
+    codec = DatagramCodec(causal_config(deployment), deployment.name)
+    return codec._seal(kind, content, [codec._look_up(frame) for frame in frames])
 
 
 ATTACKS: dict[str, tuple[Craft, str]] = {
@@ -57,7 +58,7 @@ ATTACKS: dict[str, tuple[Craft, str]] = {
     "another's name": (lambda d, me: sealed(d, Address(d.nodes[1].listen), frame(d)), "refused_forged"),
     "deep nesting": (lambda d, me: [signed(d, FRAMES, b"\x91" * 1_000)], "refused_content"),
     "a frame that is cut": (
-        lambda d, me: [signed(d, FRAMES, msgspec.msgpack.encode((me, [b"cut"])))],
+        lambda d, me: [signed(d, FRAMES, msgspec.msgpack.encode((me,)), b"cut")],
         "refused_frame",
     ),
     "a deadline of next year": (lambda d, me: sealed(d, me, frame(d, deadline=frame(d).stamp + 250)), "refused_frame"),

@@ -1,26 +1,26 @@
 """Members' messages as datagrams, and every reason to turn one away.
 
-    magic u16 | version u8 | kind u8 | constants u32 | content | tag 8 B
+    magic u16 | version u8 | kind u8 | constants u32 | length u32 | content | (length u32 | frame)* | tag 8 B
 
 `constants` is a digest of the deployment's name and of what all members must agree on: ticks, eps, lives. The tag is
-BLAKE2 of all before it, keyed with the deployment's token where it has one: without, it stops accidents only. Content
-is
-msgpack, but for frames:
+HMAC-SHA256 of all before it, with SHA-256 of each frame in its place: a frame passes a member several times, and is
+hashed once. Its key is the deployment's token where it has one: without, it stops accidents only. Content is msgpack,
+and a frame
 
     sender u16 | stamp u64 | deadline - stamp u8 | groups u8, u16 each
     | entries u16, each: incarnation u16, group u16, age u8, deadline u8 | length u32 | events in msgpack
 
 An entry's age is counted back from the frame's stamp, its deadline forward from eps before that; sorted, so a vector
-has
-one form. The paper packs colours into bits, `packed_bytes` says how few.
+has one form. The paper packs colours into bits, `packed_bytes` says how few.
 """
 
+import hmac
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from hashlib import blake2b
-from hmac import compare_digest
+from hashlib import blake2b, sha256
 from math import ceil, log2
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -44,12 +44,14 @@ from unisono.protocols.causal.messages import (
 from unisono.protocols.causal.order import why_malformed
 
 MAGIC = 0x7563
-VERSION = 2
+VERSION = 3
 GOSSIP, REQUEST, FRAMES = 1, 2, 3
 TAG_BYTES = 8
 DATAGRAM_BYTES = 60_000
 """The largest datagram that is made or read; UDP carries 65 507 bytes."""
 FRAME_BYTES_MAX = 50_000
+FRAMES_MAX = 256
+"""Of one datagram."""
 PACKED_MAX = 1024
 """Frames whose packed form is kept, since they are sent many times and come as often."""
 STAMP_MAX = 2**62
@@ -81,7 +83,6 @@ class BadDatagram(Enum):
 class _Gossip(Struct, frozen=True, array_like=True):
     member: CausalMember
     tick: Number
-    push: list[bytes]
     digest: tuple[CausalDigest, ...]
     members: tuple[CausalMember, ...]
     left: tuple[CausalLeft, ...]
@@ -94,7 +95,6 @@ class _Request(Struct, frozen=True, array_like=True):
 
 class _Frames(Struct, frozen=True, array_like=True):
     source: Address
-    frames: list[bytes]
 
 
 _gossip = msgspec.msgpack.Decoder(_Gossip)
@@ -168,6 +168,14 @@ def unpack_frame(data: bytes, config: CausalConfig) -> CausalFrame:
     return frame
 
 
+class PackedFrame(NamedTuple):
+    """A frame as it travels, its hash, and what it says, if that has been read."""
+
+    data: bytes
+    digest: bytes
+    frame: CausalFrame | None = None
+
+
 class DatagramCodec:
     """Datagrams of one deployment."""
 
@@ -180,61 +188,65 @@ class DatagramCodec:
         text = repr(shared).encode()
         self.constants = int.from_bytes(blake2b(text, digest_size=4).digest(), "big")
         self._key = blake2b(token.encode(), digest_size=32).digest() if token else b""
-        self._packed: dict[FrameId, tuple[CausalFrame, bytes]] = {}
+        self._packed: dict[FrameId, PackedFrame] = {}
 
     def encode(self, message: FromMember) -> Iterator[bytes]:
         """The datagrams of a message: frames that do not fit the first travel in more of them."""
         match message:
             case CausalGossip(member=member):
                 head, *more = self._split(message.push)
-                packed = _Gossip(member, message.tick, head, message.digest, message.members, message.left)
-                yield self._seal(GOSSIP, msgspec.msgpack.encode(packed))
-                for frames in more:
-                    yield self._seal(FRAMES, msgspec.msgpack.encode(_Frames(member.address, frames)))
+                gossip = _Gossip(member, message.tick, message.digest, message.members, message.left)
+                yield self._seal(GOSSIP, msgspec.msgpack.encode(gossip), head)
+                for some in more:
+                    yield self._seal(FRAMES, msgspec.msgpack.encode(_Frames(member.address)), some)
             case CausalRequest(source=source, ids=ids):
                 yield self._seal(REQUEST, msgspec.msgpack.encode(_Request(source, ids)))
             case CausalFrames(source=source, frames=frames):
                 for some in self._split(frames):
-                    yield self._seal(FRAMES, msgspec.msgpack.encode(_Frames(source, some)))
+                    yield self._seal(FRAMES, msgspec.msgpack.encode(_Frames(source)), some)
 
-    def _split(self, frames: tuple[CausalFrame, ...]) -> list[list[bytes]]:
-        parts: list[list[bytes]] = [[]]
+    def _split(self, frames: tuple[CausalFrame, ...]) -> list[list[PackedFrame]]:
+        parts: list[list[PackedFrame]] = [[]]
         room = full = DATAGRAM_BYTES // 2  # digests and members have the other half
         for frame in frames:
-            data = self._pack(frame)
-            if len(data) > FRAME_BYTES_MAX:
+            packed = self._pack(frame)
+            size = len(packed.data) + _U32.size
+            if len(packed.data) > FRAME_BYTES_MAX:
                 continue  # of somebody whose form was shorter than ours; brokers send none so large
-            if len(data) > room and parts[-1]:
+            if parts[-1] and (size > room or len(parts[-1]) == FRAMES_MAX):
                 parts.append([])
                 room = full
-            parts[-1].append(data)
-            room -= len(data)
+            parts[-1].append(packed)
+            room -= size
         return parts
 
-    def _pack(self, frame: CausalFrame) -> bytes:
+    def _pack(self, frame: CausalFrame) -> PackedFrame:
         """A frame is packed once, and sent many times."""
         known = self._packed.get(frame.id)
-        if known is not None and known[0] is frame:
-            return known[1]
+        if known is not None and known.frame is frame:
+            return known
         data = pack_frame(frame, self._config)
-        self._keep(frame, data)
-        return data
+        return self._keep(frame, data, sha256(data).digest())
 
-    def _keep(self, frame: CausalFrame, data: bytes) -> None:
+    def _keep(self, frame: CausalFrame, data: bytes, digest: bytes) -> PackedFrame:
         if frame.id not in self._packed and len(self._packed) >= PACKED_MAX:
             del self._packed[next(iter(self._packed))]
-        self._packed[frame.id] = (frame, data)
+        packed = self._packed[frame.id] = PackedFrame(data, digest, frame)
+        return packed
 
-    def _seal(self, kind: int, content: bytes) -> bytes:
-        data = _HEADER.pack(MAGIC, VERSION, kind, self.constants) + content
-        return data + self._tag(data)
+    def _seal(self, kind: int, content: bytes, frames: Iterable[PackedFrame] = ()) -> bytes:
+        head = _HEADER.pack(MAGIC, VERSION, kind, self.constants) + _U32.pack(len(content)) + content
+        parts = [head]
+        for each in frames:
+            parts += (_U32.pack(len(each.data)), each.data)
+        return b"".join((*parts, self._tag(head, frames)))
 
-    def _tag(self, data: bytes) -> bytes:
-        return blake2b(data, digest_size=TAG_BYTES, key=self._key).digest()
+    def _tag(self, head: bytes, frames: Iterable[PackedFrame]) -> bytes:
+        return hmac.digest(self._key, b"".join((head, *(each.digest for each in frames))), "sha256")[:TAG_BYTES]
 
     def decode(self, data: bytes) -> tuple[FromMember | None, list[BadDatagram]]:
         """The message, and what was wrong; there may be both, when some of its frames are bad."""
-        if len(data) < _HEADER.size + TAG_BYTES:
+        if len(data) < _HEADER.size + _U32.size + TAG_BYTES:
             return None, [BadDatagram.SHORT]
         if len(data) > DATAGRAM_BYTES:
             return None, [BadDatagram.OVERSIZED]
@@ -243,45 +255,65 @@ class DatagramCodec:
             (magic != MAGIC, BadDatagram.MAGIC),
             (version != VERSION, BadDatagram.VERSION),
             (kind not in (GOSSIP, REQUEST, FRAMES), BadDatagram.KIND),
-            (not compare_digest(self._tag(data[:-TAG_BYTES]), data[-TAG_BYTES:]), BadDatagram.TAG),
-            (constants != self.constants, BadDatagram.CONSTANTS),
         ):
             if is_wrong:
                 return None, [bad]
+        cut = self._cut(data)
+        if cut is None:
+            return None, [BadDatagram.CONTENT]
+        head, frames = cut
+        if not hmac.compare_digest(self._tag(head, frames), data[-TAG_BYTES:]):
+            return None, [BadDatagram.TAG]
+        if constants != self.constants:
+            return None, [BadDatagram.CONSTANTS]
         try:
-            return self._read(kind, data[_HEADER.size : -TAG_BYTES])
+            return self._read(kind, head[_HEADER.size + _U32.size :], frames)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None, [BadDatagram.CONTENT]
 
-    def _read(self, kind: int, content: bytes) -> tuple[FromMember, list[BadDatagram]]:
+    def _cut(self, data: bytes) -> tuple[bytes, list[PackedFrame]] | None:
+        """What comes before the frames, and these; None if the lengths are not those of this datagram."""
+        end = len(data) - TAG_BYTES
+        at = _HEADER.size + _U32.size + _U32.unpack_from(data, _HEADER.size)[0]
+        head, frames = data[:at], list[PackedFrame]()
+        while at + _U32.size <= end and len(frames) < FRAMES_MAX:
+            begin = at + _U32.size
+            at = begin + _U32.unpack_from(data, at)[0]
+            frames.append(self._look_up(data[begin:at]))
+        return (head, frames) if at == end else None
+
+    def _look_up(self, data: bytes) -> PackedFrame:
+        """Copies of a frame come from several members: the first is hashed and read, and passed on as it came."""
+        known = self._packed.get(_ID.unpack_from(data)) if len(data) >= _ID.size else None
+        if known is not None and known.data == data:
+            return known
+        return PackedFrame(data, sha256(data).digest())
+
+    def _read(self, kind: int, content: bytes, packed: list[PackedFrame]) -> tuple[FromMember, list[BadDatagram]]:
         if kind == REQUEST:
             request = _request.decode(content)
             return CausalRequest(request.source, request.ids), []
         if kind == FRAMES:
-            some = _frames.decode(content)
-            frames, bad = self._frames(some.frames)
-            return CausalFrames(some.source, frames), bad
+            source = _frames.decode(content).source
+            frames, bad = self._frames(packed)
+            return CausalFrames(source, frames), bad
         gossip = _gossip.decode(content)
-        push, bad = self._frames(gossip.push)
-        return CausalGossip(gossip.member, gossip.tick, push, gossip.digest, gossip.members, gossip.left), bad
+        frames, bad = self._frames(packed)
+        return CausalGossip(gossip.member, gossip.tick, frames, gossip.digest, gossip.members, gossip.left), bad
 
-    def _frames(self, packed: list[bytes]) -> tuple[tuple[CausalFrame, ...], list[BadDatagram]]:
+    def _frames(self, packed: list[PackedFrame]) -> tuple[tuple[CausalFrame, ...], list[BadDatagram]]:
         frames: list[CausalFrame] = []
         bad: list[BadDatagram] = []
-        for data in packed:
+        for each in packed:
             try:
-                frames.append(self._unpack(data))
+                frames.append(each.frame or self._unpack(each))
             except ValueError:
                 bad.append(BadDatagram.FRAME)
         return tuple(frames), bad
 
-    def _unpack(self, data: bytes) -> CausalFrame:
-        """Copies of a frame come from several members: the first is read, and passed on as it came."""
-        known = self._packed.get(_ID.unpack_from(data)) if len(data) >= _ID.size else None
-        if known is not None and known[1] == data:
-            return known[0]
-        frame = unpack_frame(data, self._config)
-        self._keep(frame, data)
+    def _unpack(self, packed: PackedFrame) -> CausalFrame:
+        frame = unpack_frame(packed.data, self._config)
+        self._keep(frame, packed.data, packed.digest)
         return frame
 
 
