@@ -174,7 +174,7 @@ def test_a_wrong_token_is_told_by_both_ends(
 
 def test_a_clock_far_from_its_parents_is_not_ready() -> None:
     deployment = star(data=False)
-    lookout = Lookout(deployment, deployment.node("east"), None, {}, None, lambda: None)  # type: ignore[arg-type]
+    lookout = Lookout(deployment, deployment.node("east"), None, {}, None, lambda: None, lambda: None)  # type: ignore[arg-type]
 
     async def run() -> None:
         near = PeerSeen("hub", True, "connected", 80_000, 500_000 + 40_000)
@@ -190,7 +190,7 @@ def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     async def run() -> None:
         deployment = star(data=False)
         directory = tmp_path / "gone"
-        lookout = Lookout(deployment, deployment.node("hub"), None, {}, directory, lambda: None)  # type: ignore[arg-type]
+        lookout = Lookout(deployment, deployment.node("hub"), None, {}, directory, lambda: None, lambda: None)  # type: ignore[arg-type]
         told = await lookout._look_at_disk(directory)
         assert not told.passed
         assert "cannot be written" in told.detail

@@ -17,6 +17,7 @@ from unisono.archive.writer import ArchiveConfig
 from unisono.cli.doctor import check_archive
 from unisono.errors import DataLossError, MisuseError, TransportError
 from unisono.model.deployment import Deployment
+from unisono.model.health import Checked
 from unisono.model.settings import ArchiveSpec
 from unisono.model.time import SECOND, Micros
 from unisono.runtime.archiving.streamed import StreamArchive, StreamArchiveWriter, open_stream
@@ -221,3 +222,39 @@ def test_an_archive_that_was_replaced_stops_and_says_so(server: NatsServer, tmp_
             assert other.last == 4
 
     play(tmp_path, story, keep)
+
+
+def test_an_archive_that_cannot_reach_its_stream_is_named_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = NatsServer(tmp_path / "own", NatsServerConfig(jetstream=True))
+    asyncio.run(own.start())
+    keep = ArchiveSpec(stream="away", servers=(own.url,), replicas=1)
+
+    def check(node: Node) -> Checked:
+        (found,) = [check for check in node.health().checks if check.name == "archive"]
+        return found
+
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        shelf = nodes[1]
+        assert shelf.archivist is not None
+        assert not check(shelf).passed
+        assert "no NATS server" in check(shelf).detail
+        async with asyncio.timeout(60):
+            while shelf.archivist.counters.failures < 6:
+                await asyncio.sleep(0.02)
+        said = [record.getMessage() for record in caplog.records if record.name.endswith("archivist")]
+        assert len(said) == 2, "of its store, and of what it should hear"
+        await own.start()
+        async with asyncio.timeout(60):
+            while not check(shelf).passed:
+                await asyncio.sleep(0.02)
+        await publish(session, 0, 4)
+        async with session.subscribe("a", "b", start="earliest") as stream:
+            await take(stream, 4)
+
+    try:
+        own.kill()
+        play(tmp_path, story, keep)
+    finally:
+        own.kill()

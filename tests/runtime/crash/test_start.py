@@ -178,10 +178,13 @@ def test_a_node_whose_log_cannot_be_read_says_so_and_ends(tmp_path: Path, how: s
     with running(file):
         asyncio.run(publish(file, 1, 2, 3))
     expected = damage(tmp_path / "data" / "n", how)
-    node = start(file)
-    _, said = node.communicate(timeout=60)
-    assert (node.returncode, said.splitlines()[-1][:8]) == (2, "unisono:")
-    assert expected in said
+    if how == "state":  # a mistake of ours: its trace is told first
+        node = start(file)
+        _, said = node.communicate(timeout=60)
+        assert (node.returncode, said.splitlines()[-1][:8]) == (2, "unisono:")
+        assert expected in said
+    else:
+        assert expected in refused(file)
 
 
 @pytest.mark.parametrize(

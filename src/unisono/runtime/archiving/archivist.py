@@ -67,6 +67,8 @@ TICK_S = 0.25
 SEAL_S = 0.25
 """Whoever waits for what is not sealed asks again: all who do within this time have one file made for them."""
 AGAIN_S = 0.5
+AGAIN_S_MAX = 4.0
+"""What fails is tried again after a pause, each twice as long as the one before, up to this."""
 FOLLOWERS_MAX = 10_000
 FOLLOW_S = 10.0
 LOOK_AGAIN_S = 1.0
@@ -119,6 +121,7 @@ class Archivist:
         self._asked: dict[Address, dict[tuple[Address, type, int], None]] = {}  # by client
         self._replaced: str | None = None
         """Why this archive does nothing more: another one has the stream."""
+        self._troubles: dict[str, str] = {}
         # Only the disk thread touches these three; `_cut` is replaced as a whole, so others may read it.
         self._writer: ArchiveAppender | None = None
         self._appended: dict[str, int] = {}
@@ -133,13 +136,18 @@ class Archivist:
         """As of the last tick."""
         return self._seen
 
+    @property
+    def why_idle(self) -> str | None:
+        """Why nothing is kept, if nothing is."""
+        return self._replaced or next(iter(self._troubles.values()), None)
+
     async def start(self) -> None:
         """Opens the store if it can be reached; hearing begins as soon as the nodes can."""
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._disk, self._open)
         except TransportError as error:
-            logger.warning("archive %s: %s", self._store.where, error)
+            self._fails("store", error)
         self._tasks = [
             self._guard.spawn(self._keep_hearing(), "archive"),
             self._guard.spawn(self._keep_ticking(), "archive clock"),
@@ -159,14 +167,29 @@ class Archivist:
 
     # hearing
 
+    def _fails(self, what: str, error: BaseException) -> None:
+        """It is tried again, often; it is said once, unless something else is wrong by then."""
+        self.counters.failures += 1
+        if self._troubles.get(what) != str(error):
+            self._troubles[what] = str(error)
+            logger.warning("archive %s, %s: %s", self._store.where, what, error)
+
+    def _works(self, what: str) -> None:
+        if self._troubles.pop(what, None) is not None:
+            logger.info("archive %s, %s: works again", self._store.where, what)
+
     async def _keep_hearing(self) -> None:
+        pause_s = AGAIN_S
         while self._replaced is None:
+            heard = self.counters.appends
             try:
                 await self._hear()
             except (UnisonoError, OSError) as error:
-                self.counters.failures += 1
-                logger.warning("the archive starts again: %s", error)
-            await asyncio.sleep(AGAIN_S)
+                self._fails("hearing", error)
+            if self.counters.appends > heard:
+                pause_s = AGAIN_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     async def _hear(self) -> None:
         loop = asyncio.get_running_loop()
@@ -183,6 +206,7 @@ class Archivist:
                 bases: dict[str, None] = {}
                 self._answer_followers()
                 await self._append([], self._heads(stream, bases, known))
+                self._works("hearing")
                 async for batch in stream.batches(BATCH):
                     self._say_what_waits(batch)
                     await self._append(batch, self._heads(stream, bases, known))
@@ -384,13 +408,16 @@ class Archivist:
 
     async def _keep_ticking(self) -> None:
         loop = asyncio.get_running_loop()
+        pause_s = TICK_S
         while self._replaced is None:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(pause_s)
             try:
                 await loop.run_in_executor(self._disk, self._tick)
+                self._works("store")
+                pause_s = TICK_S
             except (OSError, TransportError) as error:
-                self.counters.failures += 1
-                logger.error("archive %s: %s", self._store.where, error)
+                self._fails("store", error)
+                pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     # answering
 
@@ -422,11 +449,19 @@ class Archivist:
         seals = is_wanted and loop.time() >= self._seal_again_s
         if seals:
             self._seal_again_s = loop.time() + SEAL_S
-            loop.run_in_executor(self._disk, self._seal, self._heard_upto())
+            sealed = loop.run_in_executor(self._disk, self._seal, self._heard_upto())
+            sealed.add_done_callback(self._sealed)
         self.counters.answers += 1
         task = loop.run_in_executor(self._reading, self._answer, message)
         task.add_done_callback(lambda done: self._send(message, done))
         return seals
+
+    def _sealed(self, done: "asyncio.Future[None]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, OSError | TransportError):
+            self._fails("store", error)
+        elif isinstance(error, Exception):
+            self._guard.failed(error)
 
     @property
     def _too_many(self) -> PeerError:

@@ -16,13 +16,13 @@ class Guard:
     """Calls, timers and tasks with one way out for what goes wrong in them: `failed`."""
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._failed = failed
+        self.failed = failed
 
     def call(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
         except Exception as error:  # task boundary
-            self._failed(error)
+            self.failed(error)
 
     def soon(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         asyncio.get_running_loop().call_soon(lambda: self.call(function, *args, **kwargs))
@@ -41,4 +41,4 @@ class Guard:
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception) and not isinstance(error, TransportError):
-            self._failed(error)
+            self.failed(error)

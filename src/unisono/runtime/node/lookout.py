@@ -91,17 +91,20 @@ class Lookout:
         probes: dict[str, Ask],
         directory: Path | None,
         working: Callable[[], str | None],
+        keeping: Callable[[], str | None],
         config: LookoutConfig = LookoutConfig(),
         clock: Callable[[], int] = wall_us,
     ) -> None:
         """`clock` is compared with those of the neighbours. `directory` is that of the node's log, if it keeps one
-        there; `working` says why the node does no work yet or any more, None if it does."""
+        there; `working` says why the node does no work yet or any more, None if it does; `keeping` the same of its
+        archive."""
         self.leases_ended = 0
         self._me, self._parent = Address(spec.name), Address(spec.parent) if spec.parent is not None else None
         self._region, self._regions = spec.region, {Address(node.name): node.region for node in deployment.nodes}
         self._peers = {Address(name): _Peer() for name in neighbours(deployment, spec.name)}
         self._links, self._probes, self._directory = links, probes, directory
         self._working, self._config, self._clock = working, config, clock
+        self._keeping = keeping if "archive" in spec.roles else None
         self._of_stampers = len(sequencers(deployment)) if deployment.sequencing.by == "clock" else 0
         self._servers: dict[str, ServerSeen] = {}
         self._disk: Checked | None = None
@@ -225,6 +228,9 @@ class Lookout:
             checks.append(self._disk)
         if self._probes:
             checks.append(self._of_broker())
+        if self._keeping is not None:
+            why = self._keeping()
+            checks.append(Checked("archive", why is None, why or "keeps what is published"))
         if self._parent is not None:
             parent = next(peer for peer in peers if peer.node == self._parent)
             checks.append(Checked("parent", parent.up, f"{parent.node}: {parent.detail}"))

@@ -154,9 +154,8 @@ class Node:
         self._ordering = sequencing_part(deployment) if orders else deployment
         directory = base / self.spec.data / name if self.spec.data is not None else None
         spec = self._ordering.node(name)
-        self.lookout = Lookout(
-            self._ordering, spec, self.links, probes, directory, self._why_idle, config.lookout, self._clock_us
-        )
+        idle, clock, watched = (self._why_idle, self._why_nothing_is_kept), self._clock_us, config.lookout
+        self.lookout = Lookout(self._ordering, spec, self.links, probes, directory, *idle, watched, clock)
         self.pages = Pages(self.health, lambda: metrics(self, self.health()), lambda: self.failure is None)
         ended = self.lookout.lease_ended
         self.links.backlog = lambda: self.host.waiting if self.host is not None else 0
@@ -443,6 +442,9 @@ class Node:
         if not self._served:
             return "is starting"
         return self.overlay.why_idle if self.overlay is not None else None
+
+    def _why_nothing_is_kept(self) -> str | None:
+        return self.archivist.why_idle if self.archivist is not None else None
 
     @property
     def hub(self) -> Hub:
