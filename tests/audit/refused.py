@@ -1,6 +1,7 @@
 """What people hand to an audit by mistake, and the words that every engine refuses it with."""
 
 import gzip
+import io
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -107,6 +108,24 @@ def fallen_ill(folder: Path) -> Path:
     return folder / "log"
 
 
+def stored(form: str) -> bytes:
+    """A table of two rows in a form of Arrow or Parquet."""
+    rows, content = pa.table({"subscriber": ["s", "s"], "event": ["a", "b"], "position": [1, 2]}), io.BytesIO()
+    if form == "parquet":
+        pq.write_table(rows, content)
+    else:
+        with (ipc.new_file if form == "file" else ipc.new_stream)(content, rows.schema) as writer:
+            writer.write_table(rows, max_chunksize=1)
+    return content.getvalue()
+
+
+def ending_in_nothing(folder: Path) -> Path:
+    """A folder of which one region lies on a disk that is not mounted."""
+    path = write(ROW, "all/region=eu/a")(folder).parents[1]
+    (path / "region=us").symlink_to(folder / "disk")
+    return path
+
+
 REFUSED: Mapping[str, tuple[Callable[[Path], Path], str]] = {
     "a file that is not there": (lambda folder: folder / "none", "none: No such file or directory"),
     "a pipe": (pipe, "pipe: no file: what comes through a pipe can be read once only"),
@@ -182,6 +201,12 @@ REFUSED: Mapping[str, tuple[Callable[[Path], Path], str]] = {
         lambda folder: write(ROW, "all/position=one/a")(folder).parents[1],
         "a, column position: its folder says 'one', no integer",
     ),
+    "a link to nothing": (ending_in_nothing, "all/region=us: a link to nothing: what should be there would not"),
+    "tables put together": (write(stored("parquet") * 2), "log: something follows the table: several tables are one "),
+    "Arrow files put together": (write(stored("file") * 2), "log, row 3: something follows the table: several tables"),
+    "streams of Arrow put together": (write(stored("stream") * 2), "log, row 3: something follows the table: several"),
+    "a stream of Arrow and lines": (write(stored("stream") + ROW), "log, row 3: something follows the table: several"),
+    "packed streams put together": (write(gzip.compress(stored("stream")) * 2), "row 3: something follows the table: "),
     "a packed file that is cut": (write(cut(60_000)), ": Compressed file ended before"),
     "a broken line before the cut": (write(cut(60_000, bad=30_000)), "log, line 30001: JSON is malformed"),
 }

@@ -132,6 +132,33 @@ def test_a_further_header_is_none_of_the_rows_that_a_folder_tells_all_of(tmp_pat
     assert len(read(tmp_path).records) == 2
 
 
+def test_a_folder_whose_name_is_no_text_tells_nothing(tmp_path: Path) -> None:
+    part = tmp_path / os.fsdecode(b"subscriber=\xff") / "log"
+    part.parent.mkdir()
+    part.write_bytes(b'{"event":"a","position":1}\n')
+    expected = by_python(tmp_path)
+    assert expected == ("refused", f"{part}, column subscriber: its folder's name is not UTF-8: rename it")
+    assert by_columns(tmp_path) == expected
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """It could hold the violation."""
+    tmp_path.chmod(0o755)
+    for above in tmp_path.parents[:2]:
+        above.chmod(0o755)
+    (tmp_path / "all" / "closed").mkdir(parents=True)
+    (tmp_path / "all" / "log").write_bytes(ROW)
+    (tmp_path / "all" / "closed").chmod(0)
+    was = os.geteuid()
+    os.seteuid(was or 65534)  # who may do everything would read it
+    try:
+        with pytest.raises(FormatError, match="closed: Permission denied"):
+            read(tmp_path / "all")
+    finally:
+        os.seteuid(was)
+        (tmp_path / "all" / "closed").chmod(0o755)
+
+
 def test_what_is_small_goes_to_python_what_fits_to_columns_the_rest_to_spark(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text('{"subscriber":"s","event":"e","position":1}\n')

@@ -15,10 +15,25 @@ from unisono.errors import FormatError
 from unisono.model.journal import KINDS, Header, Journal, Record, encode_line
 
 pa = pytest.importorskip("pyarrow")
+ipc = pytest.importorskip("pyarrow.ipc")
 pq = pytest.importorskip("pyarrow.parquet")
 columns = pytest.importorskip("unisono.audit.columns")
 
-WRITERS = {"jsonl": write_jsonl, "arrow": columns.write_arrow, "parquet": columns.write_parquet}
+
+def write_stream(path: Path, header: Header, rows: list[Record]) -> None:
+    columns.write_arrow(path, header, rows)
+    with ipc.open_file(path) as file, ipc.new_stream(path.with_suffix(".stream"), file.schema) as stream:
+        for i in range(file.num_record_batches):
+            stream.write_batch(file.get_batch(i))
+    path.with_suffix(".stream").rename(path)
+
+
+WRITERS = {
+    "jsonl": write_jsonl,
+    "arrow": columns.write_arrow,
+    "stream": write_stream,
+    "parquet": columns.write_parquet,
+}
 text = st.text(st.characters(codec="utf-8"), max_size=5)
 number = st.integers(-(2**63), 2**63 - 1)
 records = st.builds(

@@ -1,5 +1,6 @@
 """`unisono audit --follow`: growing, rotating, arriving files; regions; what is lost is said; kills change nothing."""
 
+import gzip
 import json
 import os
 import shutil
@@ -60,6 +61,33 @@ def test_a_journal_that_grows_is_judged_like_the_whole(tmp_path: Path) -> None:
     assert violations(follower)["acyclic"]
     assert follower.live.state.late == 0
     assert follower.saved.promises == ("fifo",)
+
+
+def test_a_packed_journal_that_grows_is_judged_like_the_whole(tmp_path: Path) -> None:
+    records, path = timed_log(1), tmp_path / "run.jsonl.gz"
+    follower, part = None, len(records) // 3
+    for first in range(0, len(records), part):
+        with path.open("ab") as file:
+            file.write(gzip.compress(b"".join(map(encode_line, records[first : first + part]))))
+        follower = follower or Follower(path, PATIENT)
+        drain(follower)
+    assert follower is not None
+    follower.finish()
+    assert violations(follower).items() <= said(records).items()
+    assert follower.live.state.deliveries == sum(record.kind in ("deliver", "tag") for record in records)
+
+
+def test_regions_that_are_links_are_followed(tmp_path: Path) -> None:
+    records = timed_log(1)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "region=eu").symlink_to(tmp_path / "disk")
+    write_jsonl(tmp_path / "disk" / "run.jsonl", Header(), records)
+    follower = Follower(tmp_path / "all", PATIENT)
+    drain(follower)
+    follower.finish()
+    assert follower.live.state.deliveries == sum(record.kind in ("deliver", "tag") for record in records)
+    assert set(follower.live.state.regions) == {"eu"}
 
 
 def test_a_journal_that_rotates_is_followed_under_its_new_name(tmp_path: Path) -> None:

@@ -74,6 +74,41 @@ def regions(folder: Path) -> Path:
     return folder / "all"
 
 
+def linked(folder: Path) -> Path:
+    """One region lies elsewhere, and is linked twice."""
+    (folder / "disk" / "today").mkdir(parents=True)
+    (folder / "disk" / "today" / "b.jsonl").write_bytes(ROWS[HALF:])
+    (folder / "all" / "region=eu").mkdir(parents=True)
+    (folder / "all" / "region=eu" / "a.jsonl").write_bytes(ROWS[:HALF])
+    (folder / "all" / "region=us").symlink_to(folder / "disk")
+    (folder / "all" / "today").symlink_to(folder / "disk" / "today")
+    return folder / "all"
+
+
+def current(folder: Path) -> Path:
+    """The rows keep what their own folder tells."""
+    for subscriber, rows in (("7", ROWS[HALF:]), ("s", ROWS[:HALF])):
+        part = folder / "all" / f"subscriber={subscriber}" / "a.jsonl"
+        part.parent.mkdir(parents=True)
+        part.write_bytes(rows.replace(b'"subscriber":"%b",' % subscriber.encode(), b""))
+    (folder / "all" / "current").symlink_to("subscriber=s")
+    return folder / "all"
+
+
+def _link_up(folder: Path) -> None:
+    (folder.parent / "notes.txt").write_text("no journal")
+    (folder / "b").symlink_to("..")
+
+
+def mounted(folder: Path) -> Path:
+    """What is seen are links to links to a hidden folder."""
+    (folder / "all" / "..2026").mkdir(parents=True)
+    (folder / "all" / "..2026" / "a.jsonl").write_bytes(ROWS)
+    (folder / "all" / "..data").symlink_to("..2026")
+    (folder / "all" / "a.jsonl").symlink_to("..data/a.jsonl")
+    return folder / "all"
+
+
 UNTIDY: Mapping[str, Callable[[Path], Path]] = {
     "lines of Windows": file(ROWS.replace(b"\n", b"\r\n")),
     "blank lines": file(ROWS.replace(b"\n", b"\n\n \n") + b"\n"),
@@ -86,7 +121,11 @@ UNTIDY: Mapping[str, Callable[[Path], Path]] = {
     "a pipe in the folder": among(lambda folder: os.mkfifo(folder / "b")),
     "a socket in the folder": among(_listen),
     "a folder in itself": among(lambda folder: (folder / "b").symlink_to(folder)),
-    "a link to nothing": among(lambda folder: (folder / "b").symlink_to(folder / "none")),
+    "a link to a file that is there": among(lambda folder: (folder / "current").symlink_to("a.jsonl")),
+    "a link to a folder that is there": current,
+    "a link upwards": among(_link_up),
+    "a region on another disk": linked,
+    "folders as Kubernetes mounts them": mounted,
     "an editor's file": among(lambda folder: (folder / ".a.jsonl.swp").write_bytes(b"b0VIM")),
     "categories": table(pa.dictionary(pa.int8(), pa.string()), pa.large_string(), pa.uint64()),
     "journals of three regions": regions,

@@ -18,7 +18,7 @@ DOORS = {
     "unisono.archive": "pyarrow",
     "unisono.protocols.sequencer.topic_manager.bulk": "numpy",
     "unisono.protocols.sequencer.topic_manager.changes": "numpy",
-    "unisono.audit.columns": "pyarrow",
+    **{f"unisono.audit.{name}": "pyarrow" for name in ("columns", "tables")},
     "unisono.audit.columnar": "numpy pyarrow scipy",
     "unisono.experiments.picture": "matplotlib",
     **{f"unisono.runtime.archiving.{name}": "pyarrow" for name in ("archivist", "store", "streamed")},

@@ -8,16 +8,15 @@ floats that are whole, or integers as names; `normal` gives every batch the one 
 # pyarrow.compute makes its functions when it is imported, where pyright cannot see them.
 # pyright: reportAttributeAccessIssue=false
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from unisono.audit.files import MOMENTS, NAMES, NEEDED, NUMBERS, WHOLE_MAX, check_header, check_kind, lacking, missing
+from unisono.audit.files import MOMENTS, NAMES, NEEDED, NEEDS_ARROW, NUMBERS, WHOLE_MAX, check_kind, lacking, missing
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import HEADER_KEY, Header, Record
 
@@ -27,14 +26,10 @@ try:
     import pyarrow.ipc as ipc
     import pyarrow.parquet as pq
 except ImportError:
-    raise MisuseError("Arrow and Parquet journals need pyarrow: pip install 'unisono[arrow]'") from None
+    raise MisuseError(NEEDS_ARROW) from None
 
 BATCH_ROWS = 1 << 16
-CODED_ROWS = 1 << 18
-"""Of names as codes, where a batch repeats the names of its row group."""
 CODED: Any = pa.dictionary(pa.int32(), pa.string())
-BROKEN = (pa.ArrowException, OSError, EOFError, ValueError, zlib.error)
-"""What pyarrow raises for a garbled file; names that are not UTF-8 are a ValueError."""
 COLUMNS: tuple[str, ...] = Record.__struct_fields__
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(COLUMNS, pa.int64()),
@@ -43,7 +38,6 @@ _TYPES: dict[str, Any] = {
     "depends_on": pa.list_(pa.string()),
 }
 SCHEMA: Any = pa.schema([pa.field(column, _TYPES[column]) for column in COLUMNS])
-_LEAST = ("subscriber", "event", "position")
 _DEFAULTS = {"kind": "deliver", "at_us": 0}
 _CLOCK, _CAUSES = COLUMNS.index("clock"), COLUMNS.index("depends_on")
 
@@ -85,146 +79,6 @@ def batch_of(records: Sequence[Record], schema: Any = SCHEMA) -> Any:
 def _plain(values: list[Any]) -> list[Any]:
     """A map column is built from lists of pairs."""
     return [list(value.items()) if isinstance(value, dict) else value for value in values]
-
-
-def scan(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, Iterator[Record]]:
-    """As `files.scan`, for a file known to be Arrow or Parquet."""
-    header, batches = scan_batches(file, name, given)
-    return header, (record for batch in batches for record in records_of(batch))
-
-
-def scan_batches(
-    file: IO[bytes],
-    name: str,
-    given: Mapping[str, Any],
-    groups: Sequence[int] | None = None,
-    row: int = 0,
-    coded: bool = False,
-) -> tuple[Header, Iterator[Any]]:
-    """The header, and the rows as checked batches of the one schema.
-
-    Of Parquet only some row groups, if they are named; `row` rows of the file come before them. `coded`: names that the
-    file has as codes stay so, which costs half the time and the memory of text.
-    """
-    try:
-        opened = _open(file, groups, coded)
-        names, metadata = opened.schema.names, opened.schema.metadata or {}
-    except BROKEN as problem:
-        raise FormatError(name, _first_line(problem)) from None
-    header = Header()
-    if HEADER_KEY.encode() in metadata:
-        try:
-            fields = msgspec.json.decode(metadata[HEADER_KEY.encode()])
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise FormatError(f"{name}, header", str(problem)) from None
-        header = check_header(fields, f"{name}, header")
-    for column in COLUMNS:
-        if names.count(column) > 1:
-            raise FormatError(f"{name}, column {column}", "there is more than one")
-    for column in () if "kind" in names or "kind" in given else _LEAST:
-        if column not in names and column not in given:
-            raise FormatError(f"{name}, column {column}", f"missing; the file has {', '.join(names) or 'none'}")
-    return header, _normal_batches(file, name, opened, given, row)
-
-
-class _Opened(NamedTuple):
-    """A file: its columns, its batches, whether names come as codes, and of Parquet the row groups that are read."""
-
-    schema: Any
-    batches: Iterator[Any]
-    coded: bool = False
-    groups: Sequence[int] = ()
-
-
-def _open(file: IO[bytes], groups: Sequence[int] | None, coded: bool) -> _Opened:
-    """Names stay `coded` only in Parquet: in Arrow files a code may stand for nothing."""
-    magic = file.read(6)
-    file.seek(0)
-    if magic.startswith(b"PAR1"):
-        parquet = pq.ParquetFile(file)
-        schema = parquet.schema_arrow
-        known = _known(schema)
-        texts = [name for name in NAMES if schema.names.count(name) == 1 and schema.field(name).type == pa.string()]
-        if coded and texts:
-            parquet = pq.ParquetFile(file, metadata=parquet.metadata, read_dictionary=texts)
-        batches = parquet.iter_batches(CODED_ROWS if coded else BATCH_ROWS, groups, columns=known)
-        return _Opened(schema, batches, coded, range(parquet.num_row_groups) if groups is None else groups)
-    if magic == b"ARROW1":
-        reader = ipc.open_file(file)
-        return _Opened(reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches)))
-    stream = ipc.open_stream(file)
-    return _Opened(stream.schema, iter(stream))
-
-
-def _known(schema: Any) -> list[str]:
-    return [column for column in COLUMNS if column in schema.names]
-
-
-def _normal_batches(file: IO[bytes], name: str, opened: _Opened, given: Mapping[str, Any], row: int) -> Iterator[Any]:
-    with file:
-        first = row
-        while True:
-            try:
-                batch = next(opened.batches, None)
-            except BROKEN as problem:
-                raise _unreadable(file, name, opened, first, row, problem) from None
-            if batch is None:
-                return
-            batch = batch.select(_known(batch.schema))
-            try:
-                batch.validate(full=True)  # pyarrow trusts offsets: a garbled file would crash the process
-                found = normal(batch, given, name, row, opened.coded)
-            except BROKEN as problem:
-                raise _garbled(name, batch, row, problem) from None
-            yield found
-            row += batch.num_rows
-
-
-def _unreadable(
-    file: IO[bytes], name: str, opened: _Opened, first: int, row: int, problem: BaseException
-) -> FormatError:
-    """Of Parquet the first row group that cannot be read, however large the batches are in which it was tried."""
-    for group in opened.groups:
-        parquet = pq.ParquetFile(file)
-        rows = parquet.metadata.row_group(group).num_rows
-        try:
-            parquet.read_row_group(group, columns=_known(opened.schema))
-        except BROKEN as why:
-            return FormatError(f"{name}, rows {first + 1} to {first + rows}", f"{_first_line(why)}: write it again")
-        first += rows
-    return FormatError(f"{name}, row {row + 1}", _first_line(problem))
-
-
-def _garbled(name: str, batch: Any, row: int, problem: BaseException) -> FormatError:
-    """Text that is no text is told by its row; of anything else pyarrow says what it says."""
-    found = [(i, column) for column in batch.schema.names for i in _not_text(batch.column(column))]
-    if not found:
-        return FormatError(f"{name}, row {row + 1}", _first_line(problem))
-    i, column = min(found, key=lambda it: it[0])
-    return FormatError(f"{name}, row {row + i + 1}, column {column}", "not UTF-8: cast it where it is written")
-
-
-def _not_text(array: Any) -> list[int]:
-    """The rows of an array that are not UTF-8, if that is what is wrong with it: then it can be looked into."""
-    texts, codes = (array.dictionary, array.indices) if pa.types.is_dictionary(array.type) else (array, None)
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid as why:
-        if not _is_text(texts.type) or "UTF8" not in str(why):
-            return []
-    else:
-        return []
-    bad = [i for i, text in enumerate(texts.cast(pa.binary()).to_pylist()) if not _is_utf8(text)]
-    rows = bad if codes is None else [pc.index(codes, i).as_py() for i in bad]
-    return [i for i in rows if i >= 0]
-
-
-def _is_utf8(text: bytes | None) -> bool:
-    try:
-        (text or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def normal(batch: Any, given: Mapping[str, Any], name: str, row: int, coded: bool = False) -> Any:
@@ -301,9 +155,9 @@ def _fit(array: Any, column: str, where: Callable[[int], str], name: str) -> Any
     if pa.types.is_null(kind):
         return array.cast(wanted)
     if column == "kind":
-        fits = _is_text(kind)
+        fits = is_text(kind)
     elif column in NAMES:
-        fits = _is_text(kind) or pa.types.is_integer(kind)
+        fits = is_text(kind) or pa.types.is_integer(kind)
     elif column in NUMBERS:
         return _whole(array, where, column, name)
     elif column == "depends_on":
@@ -315,13 +169,13 @@ def _fit(array: Any, column: str, where: Callable[[int], str], name: str) -> Any
     return array.cast(wanted)
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
     return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _misfit(name: str, column: str, kind: Any) -> FormatError:
     advice = MOMENTS if column.endswith("_us") else ""
-    if column in NUMBERS and _is_text(kind) and not advice:
+    if column in NUMBERS and is_text(kind) and not advice:
         advice = ": cast it where it is written"
     if pa.types.is_decimal(kind) or (column in NAMES and (pa.types.is_binary(kind) or pa.types.is_floating(kind))):
         advice = ": cast it where it is written"
@@ -351,7 +205,7 @@ def _causes(array: Any, name: str) -> Any:
     kind = array.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         raise _misfit(name, "depends_on", kind)
-    if not (_is_text(kind.value_type) or pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type)):
+    if not (is_text(kind.value_type) or pa.types.is_integer(kind.value_type) or pa.types.is_null(kind.value_type)):
         raise _misfit(name, "depends_on", kind)
     array = array.cast(_TYPES["depends_on"])
     if array.values.null_count:
@@ -366,7 +220,7 @@ def _clocks(array: Any, where: Callable[[int], str], name: str) -> Any:
         return array
     if pa.types.is_struct(kind):  # what pandas makes of a column of dicts
         publishers = [(field.name, field.type) for field in kind]
-    elif pa.types.is_map(kind) and (_is_text(kind.key_type) or pa.types.is_integer(kind.key_type)):
+    elif pa.types.is_map(kind) and (is_text(kind.key_type) or pa.types.is_integer(kind.key_type)):
         publishers = [("", kind.item_type)]
     else:
         raise _misfit(name, "clock", kind)
@@ -388,7 +242,3 @@ def _entries(entries: Iterable[tuple[Any, Any]], where: str) -> Iterator[tuple[s
         if not is_whole:
             raise FormatError(where, f"{number!r} of {publisher} is no whole number of 64 bits")
         yield str(publisher), int(number)
-
-
-def _first_line(problem: BaseException) -> str:
-    return str(problem).strip().partition("\n")[0] or type(problem).__name__

@@ -54,6 +54,7 @@ FOREIGN = {
     b"SQLite format 3": "a database of SQLite: write its rows as JSON lines or Parquet",
 }
 """How files begin that people have instead of journals, and what to do about each."""
+NEEDS_ARROW = "Arrow and Parquet journals need pyarrow: pip install 'unisono[arrow]'"
 ONE_A_LINE = "; each line is one record as JSON (jq -c makes such lines)"
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a line raises that is no JSON; the last for objects in objects without end."""
@@ -80,7 +81,7 @@ def scan_part(part: JournalPart, alone: bool) -> tuple[Header, Iterator[Record]]
     file, is_columnar = open_part(part.path)
     try:
         if is_columnar:
-            from unisono.audit.columns import scan as scan_columns  # pyarrow is optional
+            from unisono.audit.tables import scan as scan_columns  # pyarrow is optional
 
             return scan_columns(file, str(part.path), given)
         return _scan_lines(file, str(part.path), given, alone)
@@ -282,10 +283,21 @@ def typed(part: JournalPart) -> dict[str, Any]:
             except msgspec.ValidationError:
                 raise FormatError(f"{part.path}, column {column}", f"its folder says {text!r}, no integer") from None
         elif column in NAMES:
+            if not is_text(text):
+                raise FormatError(f"{part.path}, column {column}", "its folder's name is not UTF-8: rename it")
             told[column] = text
         elif column == "kind":
             told[column] = check_kind(text, str(part.path))
     return told
+
+
+def is_text(name: str) -> bool:
+    """Whether a name from the file system is UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_kind(kind: str, where: str) -> str:

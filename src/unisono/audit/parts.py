@@ -6,9 +6,10 @@ A folder is one journal in parts, in the order of their paths; names that begin 
 
 import gzip
 import io
+import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import unquote
@@ -45,6 +46,9 @@ def parts_of(path: Path) -> list[JournalPart]:
             raise FormatError(str(path), ONCE)
         return [JournalPart(path, {})]
     found = files_below(path)
+    for link in walk(path):
+        if link.is_symlink() and not link.exists():
+            raise FormatError(str(link), "a link to nothing: what should be there would not be judged")
     if not found:
         raise FormatError(str(path), "the folder holds no journal")
     for part in found:
@@ -56,12 +60,37 @@ def parts_of(path: Path) -> list[JournalPart]:
 
 def files_below(path: Path) -> list[JournalPart]:
     """All files below a folder that may be journals, in the order of their paths."""
-    found = []
-    for file in path.rglob("*"):
-        steps = file.relative_to(path).parts
-        if file.is_file() and not any(step[0] in "._" for step in steps) and file.stat().st_size:
-            found.append((steps, file))
+    found = [(file.relative_to(path).parts, file) for file in walk(path) if file.is_file() and file.stat().st_size]
     return [JournalPart(file, given_by(steps[:-1])) for steps, file in sorted(found)]
+
+
+def walk(top: Path) -> Iterator[Path]:
+    """Folders and files below a folder. Links lead on where they lead out of it, and nothing is met twice."""
+    here = Path(os.path.realpath(top))
+    met = {here}
+    for at, folders, files in os.walk(top, onerror=_unreadable, followlinks=True):
+        for names in (folders, files):
+            names[:] = [name for name in sorted(names) if not _is_left_out(Path(at, name), here, met)]
+            yield from (Path(at, name) for name in names)
+
+
+def _is_left_out(path: Path, here: Path, met: set[Path]) -> bool:
+    """Hidden; or met under another name, as a link does that leads to what is here anyway, or above it."""
+    if path.name[0] in "._":
+        return True
+    real = Path(os.path.realpath(path))
+    if real in met:
+        return True
+    if path.is_symlink() and path.exists():
+        within = real.relative_to(here).parts if real.is_relative_to(here) else None
+        if here.is_relative_to(real) or (within is not None and not any(step[0] in "._" for step in within)):
+            return True
+    met.add(real)
+    return False
+
+
+def _unreadable(problem: OSError) -> None:
+    raise FormatError(str(problem.filename), problem.strerror or str(problem))
 
 
 def given_by(folders: tuple[str, ...]) -> dict[str, str]:

@@ -19,9 +19,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from unisono.audit.columnar.reading import batches_of, batches_of_lines
-from unisono.audit.columns import BROKEN, COLUMNS, SCHEMA, scan_batches
-from unisono.audit.files import read_header, typed
+from unisono.audit.columns import COLUMNS, SCHEMA
+from unisono.audit.files import is_text, read_header, typed
 from unisono.audit.parts import JournalPart, open_part, parts_of
+from unisono.audit.tables import BROKEN, scan_batches
 from unisono.errors import FormatError
 from unisono.model.journal import Header
 
@@ -52,10 +53,8 @@ def check_file(path: Path) -> Header:
     """The header of a journal; raises FormatError, before any JVM starts, if its first rows cannot be read."""
     parts = parts_of(path)
     for part in parts:
-        try:
-            str(part.path).encode()
-        except UnicodeEncodeError:
-            raise FormatError(str(part.path), "Spark cannot be told a name that is not UTF-8: rename it") from None
+        if not is_text(str(part.path)):
+            raise FormatError(str(part.path), "Spark cannot be told a name that is not UTF-8: rename it")
     first = parts[0]
     header, batches = batches_of(first, alone=first.path == path)
     next(batches, None)

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from unisono.audit.columnar.log import ColumnarLog
-from unisono.audit.columns import BATCH_ROWS, BROKEN, COLUMNS, SCHEMA, batch_of, check_rows, normal, scan_batches
+from unisono.audit.columns import BATCH_ROWS, COLUMNS, SCHEMA, batch_of, check_rows, normal
 from unisono.audit.files import decode_lines, read_header, read_lines, typed
 from unisono.audit.parts import JournalPart, open_part, parts_of
+from unisono.audit.tables import BROKEN, scan_batches
 from unisono.errors import FormatError
 from unisono.model.journal import Header
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from unisono.audit.files import UNDECODABLE, check_header, decode_lines, no_journal, read_lines, scan_part, typed
 from unisono.audit.live.state import moment_of
-from unisono.audit.parts import MANIFEST, JournalPart, files_below, given_by, is_packed, open_part
+from unisono.audit.parts import MANIFEST, JournalPart, files_below, given_by, is_packed, open_part, walk
 from unisono.errors import DataLossError, FormatError
 from unisono.model.journal import Header, Record
 
@@ -115,8 +115,8 @@ class Followed:
 
     def regions(self) -> list[str]:
         """Those that folders are named after, whether they have told something or not."""
-        folders = self._root.rglob("region=*") if self._root.is_dir() else ()
-        return sorted(path.name.partition("=")[2] for path in folders if path.is_dir())
+        below = walk(self._root) if self._root.is_dir() else ()
+        return sorted(path.name.partition("=")[2] for path in below if path.match("region=*") and path.is_dir())
 
     def _found(self) -> dict[str, JournalPart]:
         root = self._root
@@ -125,7 +125,7 @@ class Followed:
         elif (root / MANIFEST).exists():
             parts = [JournalPart(root, {})]
         else:
-            archives = sorted(path.parent for path in root.rglob(MANIFEST))
+            archives = sorted(path.parent for path in walk(root) if path.name == MANIFEST)
             inside = [part for part in files_below(root) if not any(path in part.path.parents for path in archives)]
             parts = inside + [JournalPart(path, given_by(path.relative_to(root).parts)) for path in archives]
         return {_key(part.path): part for part in parts}
@@ -199,19 +199,22 @@ def _header(line: bytes, path: str) -> Header | None:
 
 
 def _rows_of(part: JournalPart) -> Callable[[ReadUpTo], Chunk | None]:
-    """A file that does not grow any more: Parquet, Arrow, or anything packed."""
-    rows: list[Iterator[Record]] = []
+    """Parquet, Arrow, or anything packed: it is read again from its beginning where it has grown, as by `gzip >>`."""
+    rows: Iterator[Record] = iter(())
+    size = -1
 
     def fetch(place: ReadUpTo) -> Chunk | None:
+        nonlocal rows, size
         with part.path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if place.read and zlib.crc32(head) != place.crc:
+            head, size_now = file.read(HEAD_BYTES), os.fstat(file.fileno()).st_size
+        if place.read and zlib.crc32(head[: place.head]) != place.crc:
             raise DataLossError(f"{place.path} was replaced: it does not begin as the file that was read before")
         header = None
-        if not rows:
+        records = list(islice(rows, ROWS))
+        if not records and size_now != size:
             header, found = scan_part(part, alone=False)
-            rows.append(islice(found, place.read, None))
-        records = list(islice(rows[0], ROWS))
+            rows, size = islice(found, place.read, None), size_now
+            records = list(islice(rows, ROWS))
         if not records:
             return None
         read = place.read + len(records)

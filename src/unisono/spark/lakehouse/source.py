@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from unisono.audit.columns import BROKEN
+from unisono.audit.tables import BROKEN
 from unisono.errors import DataLossError, FormatError, MisuseError
 from unisono.spark.lakehouse.options import DeltaOptions, WantedRows
 from unisono.spark.lakehouse.sink import DeltaBatchWriter, DeltaSinkOptions, DeltaStreamWriter
