@@ -143,14 +143,11 @@ def test_one_publication_is_under_way_and_takes_what_waits_along() -> None:
     assert c.requests == (3,)
 
 
-def test_who_has_no_broker_waits_and_can_take_back_what_has_not_left() -> None:
+def test_who_has_no_broker_waits() -> None:
     c = author(None)
     c.put(5, Event("c", 1, "7"))
     assert c.next(10) is None
     assert len(c) == 1
-    assert c.abandon() == (5,)
-    assert len(c) == 0
-    assert c.overdue_at is None
 
 
 def test_a_refusal_teaches_nothing() -> None:

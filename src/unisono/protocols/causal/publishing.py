@@ -149,12 +149,6 @@ class CausalAuthor:
         self._order.learn(unknown, until)
         return self._done()
 
-    def abandon(self) -> tuple[int, ...]:
-        """What has not been handed to anybody is given back."""
-        requests = tuple(wanted.request for wanted in self._queue)
-        self._queue.clear()
-        return requests
-
     def _done(self) -> tuple[int, ...]:
         requests, self.requests, self.open = self.requests, (), None
         return requests

@@ -115,10 +115,6 @@ class RegionBroker:
         return {peer: link.side for peer, link in self._around.links.items()}
 
     @property
-    def is_attached(self) -> bool:
-        return self._ports.since is not None
-
-    @property
     def waiting(self) -> list[Address]:
         return self._interests.waiting
 

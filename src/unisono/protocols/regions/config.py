@@ -76,8 +76,6 @@ class RegionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Joins and leaves are averaged over this."""
 
     # -- what clients may say
-    filters_max: int = 1_000
-    """Subscriptions of one client together."""
     filter_cost_max: int = FILTER_COST_MAX
     """Steps to see that a client's filter is in its normal form."""
     filter_weight_max: int = 2_000

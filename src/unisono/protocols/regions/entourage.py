@@ -30,7 +30,6 @@ from unisono.protocols.regions.publisher import RegionPublisher
 from unisono.structures.content import flat
 
 COUNT = "count"
-_NARROWER = 0.5
 _WIDER = 0.1
 _POINTS_MAX = 50
 _ADVERTISE_US = 5_000_000

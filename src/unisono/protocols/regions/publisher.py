@@ -252,10 +252,6 @@ class RegionPublisher:
             self.refused.append((target, reason))
 
     @property
-    def log_size(self) -> int:
-        return len(self._log)
-
-    @property
     def unconfirmed(self) -> list[int]:
         """Requests without an outcome."""
         return [request for _, request in self._requests]

@@ -13,7 +13,6 @@ SYSTEM = "system"
 """As an authority: those that the operating system trusts."""
 
 
-PROOF_BYTES = 32
 NONCE_BYTES = 16
 
 
