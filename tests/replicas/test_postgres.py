@@ -26,6 +26,8 @@ SCHEMA = (
     "CREATE TABLE t(id int PRIMARY KEY, n int NOT NULL CHECK (n < 50), at timestamptz, word text UNIQUE)",
     "CREATE TABLE log(text text)",
     "INSERT INTO t(id, n) VALUES (1, 1), (2, 2), (3, 3)",
+    "CREATE TYPE mood AS ENUM ('ok', 'bad')",
+    "CREATE TYPE pair AS (a int, b date)",
 )
 
 
@@ -148,6 +150,33 @@ REFUSED = [
     ),
     ('CREATE FUNCTION f() RETURNS float LANGUAGE plpgsql AS $$BEGIN RETURN "random"(); END$$', "says random"),
     ("CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $$BEGIN RETURN pg_backend_pid(); END$$", "says pg_backend"),
+    ("DELETE FROM t USING log WHERE log.text = t.word AND 10 / n > 1", "server's plan"),
+    ("SELECT id FROM t WHERE word::int > 1 AND id > 3", "server's plan"),
+    ("SELECT id FROM t WHERE sqrt(n) > 1 AND id > 3", "server's plan"),
+    ("SELECT id FROM t WHERE make_date(n, 1, 1) > '2020-01-01' AND id > 3", "server's plan"),
+    ("SELECT 10 / n FROM t ORDER BY id LIMIT 1", "server's plan"),
+    ("SELECT id FROM t JOIN log ON 10 / n = 3", "server's plan"),
+    ("SELECT id FROM (SELECT id, 10 / n AS q FROM t) s WHERE q > 1", "server's plan"),
+    ("WITH s AS (SELECT id, 10 / n AS q FROM t) SELECT id FROM s", "server's plan"),
+    ("SELECT '(1,now)'::pair", "bind the time"),
+    ("SELECT word::pair FROM t", "to_timestamp"),
+    ('SELECT word COLLATE "de-x-icu" FROM t', "collations differ"),
+    ('CREATE TABLE x(y text COLLATE "de-x-icu")', "a collation of this machine"),
+    ('CREATE INDEX i ON t(word COLLATE "de-x-icu")', "a collation of this machine"),
+    ('CREATE DOMAIN d AS text COLLATE "de-x-icu"', "a collation of this machine"),
+    ('CREATE VIEW v AS SELECT word COLLATE "de-x-icu" AS w FROM t', "collation"),
+    ("CREATE TABLE x(y int) TABLESPACE pg_default", "tablespaces"),
+    ("ALTER TABLE t OWNER TO postgres", "roles differ"),
+    ("CREATE SCHEMA s AUTHORIZATION postgres", "roles differ"),
+    ("CREATE TABLE x(y text COMPRESSION lz4)", "COMPRESSION"),
+    ("COMMENT ON ROLE postgres IS 'x'", "not in this database"),
+    ("CREATE TABLE x(at timestamptz DEFAULT $$now$$)", "read once"),
+    ("ALTER TABLE t ALTER n TYPE text /* /* */ ' */ USING random()::text -- '", "add a column"),
+    ("ALTER TABLE t ALTER word SET DEFAULT $$'$$, ALTER n TYPE text USING random()::text -- '", "add a column"),
+    (
+        "CREATE FUNCTION f() RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN $a$ ' $a$ || random() || ' '; END$$",
+        "says random",
+    ),
     ("CREATE TABLE nowhere.x(y int)", "nowhere"),
     ("SELECT 1; SELECT 2", "multiple commands"),
     ("SELEC 1", "none of the statements"),
@@ -200,6 +229,17 @@ ALLOWED = [
     "COMMENT ON TABLE t IS 'what is left today'",
     "CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $$BEGIN UPDATE t SET n = 1 WHERE id = 1; RETURN 1; END$$",
     "COMMENT ON TABLE t IS 'things'",
+    "UPDATE t SET n = n - 1 WHERE id = 5 AND n - 1 >= 0",
+    "INSERT INTO log SELECT 10 / n FROM t WHERE n <> 0",
+    "SELECT id FROM t WHERE 10 / n > 1",
+    "SELECT id FROM t WHERE id > 1 AND n / 2 > 1 AND CASE WHEN n > 0 THEN 10 / n > 1 ELSE false END",
+    "SELECT id FROM t WHERE id > 1 AND 10 / nullif(n, 0) > 1 AND lower(word) LIKE 'a%' AND n::float8::numeric > 1.5",
+    "SELECT n FROM t WHERE at > '2020-01-01' AND id > 1 GROUP BY n HAVING sum(n) / count(*) > 1",
+    'INSERT INTO log VALUES (\'{"a": "now"}\'), ($$today$$)',
+    "SELECT ('{\"a\": 1}'::jsonb ->> 'a')::mood IS NULL, 'ok'::mood FROM log",
+    'SELECT word COLLATE "C" FROM t ORDER BY word COLLATE "C" LIMIT 1',
+    "CREATE TABLE x(owner text, comment text)",
+    "ALTER TABLE t RENAME COLUMN word TO owner",
 ]
 
 
@@ -237,6 +277,8 @@ def test_parameters_have_the_types_that_the_statement_gives_them(database: Postg
     assert answer.rows == ((2, "ö'", b"\x00\xff", 0.1, True, "3", '{"a": 1}'),)
     with pytest.raises(MisuseError, match="bind the time itself"):
         run(database, "INSERT INTO t VALUES (9, 1, $1)", params=("now",), steps=STEPS)
+    with pytest.raises(MisuseError, match="bind the time itself"):
+        run(database, "SELECT $1::pair", params=("(1,now)",), steps=STEPS)
     with pytest.raises(MisuseError, match="numbers"):
         database.run(SqlOperation("me", 1, (SqlStatement("SELECT $1::int", {"a": 1}),)), STEPS)
     for broken in ("a\0b", "\ud800"):
@@ -352,6 +394,93 @@ def test_other_databases_are_refused_and_left_as_they_were(fresh: Callable[[], s
         assert other.execute("SELECT to_regnamespace('_unisono')").fetchone() == (None,)
     with pytest.raises(TransportError, match=r"postgres://me@127\.0\.0\.1:1/x"):
         PostgresDatabase("postgres://me:secret@127.0.0.1:1/x", {"topics": "t"})
+
+
+STRANGE = (
+    ("CREATE FUNCTION f() RETURNS float LANGUAGE sql AS 'SELECT random()'", "begin empty"),
+    ("CREATE EXTENSION IF NOT EXISTS plpgsql; CREATE TYPE mine AS ENUM ('a')", "begin empty"),
+    ("ALTER DATABASE {} SET session_replication_role = replica", "session_replication_role"),
+    ("ALTER DATABASE {} SET plpgsql.variable_conflict = use_column", "variable_conflict"),
+)
+
+
+@pytest.mark.parametrize(("made", "reason"), STRANGE)
+def test_a_database_in_which_operations_could_do_something_else_is_refused(
+    fresh: Callable[[], str], made: str, reason: str
+) -> None:
+    url = fresh()
+    with psycopg.connect(url, autocommit=True) as hand:
+        hand.execute(made.format(url.rpartition("/")[2]).encode())
+    with pytest.raises(MisuseError, match=reason):
+        PostgresDatabase(url, {"topics": "t"})
+
+
+def test_what_a_database_was_told_to_set_changes_no_operation(fresh: Callable[[], str]) -> None:
+    url = fresh()
+    told = ("transform_null_equals = on", "array_nulls = off", "xmlbinary = hex", "default_transaction_read_only = on")
+    with psycopg.connect(url, autocommit=True) as hand:
+        for setting in (*told, "TimeZone = 'CET'", "quote_all_identifiers = on"):
+            hand.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET {setting}".encode())
+    plain, database = (PostgresDatabase(place, {"topics": "t"}) for place in (fresh(), url))
+    asked = (
+        "SELECT (1 = NULL) IS NULL, '{NULL}'::int[]::text, xmlforest('a'::bytea AS a)::text, '2020-01-01'::timestamptz"
+    )
+    for each in (plain, database):
+        assert run(each, *SCHEMA).error is None
+        assert run(each, asked).rows == ((True, "{NULL}", "<a>YQ==</a>", "2020-01-01 00:00:00+00"),)
+        each.commit("p", [], 1)
+    assert plain.hash() == database.hash()
+    for each in (plain, database):
+        each.close()
+
+
+def test_how_a_locale_compares_is_part_of_the_engine(postgres: PostgresServer, fresh: Callable[[], str]) -> None:
+    name = fresh().rpartition("/")[2]
+    engines = []
+    with psycopg.connect(postgres.url(), autocommit=True) as hand:
+        for locale in ("de", "sv"):
+            hand.execute(
+                f"CREATE DATABASE {name}_{locale} TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE '{locale}' "
+                "LC_COLLATE 'C.UTF-8' LC_CTYPE 'C.UTF-8'".encode()
+            )
+            database = PostgresDatabase(postgres.url(f"{name}_{locale}"), {"topics": "t"})
+            engines.append(database.engine)
+            database.close()
+    assert len(set(engines)) == 2
+
+
+def test_whether_a_statement_fails_depends_on_no_plan(fresh: Callable[[], str]) -> None:
+    """What the server's statistics decide: which condition is looked at first, and for which rows."""
+    made = (
+        "CREATE TABLE t(id int PRIMARY KEY, n int)",
+        "CREATE TABLE s(id int PRIMARY KEY)",
+        "INSERT INTO t SELECT g, g % 2 FROM generate_series(1, 20000) g",
+        "INSERT INTO s VALUES (5)",
+    )
+    asked = "DELETE FROM t USING s WHERE s.id = t.id AND {} > 1"
+    outcomes = []
+    for is_known in (False, True):
+        url = fresh()
+        database = PostgresDatabase(url, {"topics": "t"})
+        assert run(database, *made).error is None
+        database.commit("p", [], 1)
+        with psycopg.connect(url, autocommit=True) as hand:
+            if is_known:
+                hand.execute("ANALYZE")
+            outcomes += [_outcome(hand, asked.format("10 / n"))]
+        refused = run(database, asked.format("10 / n"))
+        assert "server's plan" in (refused.error or "")
+        assert run(database, asked.format("CASE WHEN n <> 0 THEN 10 / n END")).error is None
+        database.close()
+    assert outcomes == ["division by zero", "1 row"], "so it would be"
+
+
+def _outcome(hand: "psycopg.Connection[tuple[object, ...]]", sql: str) -> str:
+    with hand.transaction(force_rollback=True):
+        try:
+            return f"{hand.execute(sql.encode()).rowcount} row"
+        except psycopg.errors.DivisionByZero as error:
+            return str(error)
 
 
 def test_an_owner_is_enough_and_other_roles_are_told_what_they_lack(

@@ -17,10 +17,11 @@ import psycopg
 
 from unisono.errors import InvariantError, MisuseError, TransportError
 from unisono.postgres.connection import PostgresConnection, PostgresResult, PostgresValue, StatementError
-from unisono.replicas.determinism import words_of
 from unisono.replicas.operation import OperationName, SqlAnswer, SqlOperation, SqlParams, SqlResult, SqlStatement
-from unisono.replicas.postgres.determinism import SCHEMA, DeterminismCheck, first_words, is_ddl
+from unisono.replicas.postgres.determinism import SCHEMA, USERS_FIRST_OID, DeterminismCheck, is_ddl
+from unisono.replicas.postgres.settings import connect
 from unisono.replicas.postgres.state import hash_of, identity_of
+from unisono.replicas.postgres.texts import first_words, words_of
 from unisono.replicas.store import DoneNumbers
 
 FORMAT = "2"
@@ -31,24 +32,6 @@ LOCK_WAIT_S = 3.0
 """A server notices only after a while that the process which had the lock is dead."""
 STEPS_PER_MS = 10_000
 """PostgreSQL counts time, not steps: so many are a millisecond."""
-SETTINGS = {
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "IntervalStyle": "postgres",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "search_path": "public",
-    "default_text_search_config": "pg_catalog.simple",
-    "default_toast_compression": "pglz",
-    "standard_conforming_strings": "on",
-    "synchronous_commit": "on",
-    "default_transaction_isolation": "read committed",
-    "idle_in_transaction_session_timeout": "0",
-    "statement_timeout": "0",
-    "lock_timeout": "30s",
-}
-"""What an operation may depend on, the same at every replica."""
-
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
 CREATE TABLE {SCHEMA}.identity(name text PRIMARY KEY, value text NOT NULL);
@@ -56,8 +39,10 @@ CREATE TABLE {SCHEMA}.progress(one int PRIMARY KEY CHECK (one = 1), position tex
 CREATE TABLE {SCHEMA}.client(client text PRIMARY KEY, floor bigint NOT NULL, beyond text NOT NULL);
 INSERT INTO {SCHEMA}.progress VALUES (1, NULL, 0)
 """
-_OTHERS = f"""SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname NOT IN ('{SCHEMA}', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"""
+_CATALOGS = ("class", "proc", "type", "operator", "cast", "collation", "conversion", "opclass", "ts_config", "language")
+_OTHERS = " UNION ALL ".join(
+    f"SELECT count(*) FROM pg_{each} WHERE oid >= {USERS_FIRST_OID}" for each in (*_CATALOGS, "event_trigger")
+)
 _OF_THE_STATEMENT = ("0A", "20", "21", "22", "23", "27", "2B", "2F", "38", "39", "3D", "3F", "42", "44", "54", "P0")
 QUERIES = ("select", "values", "with", "table", "explain", "show", "(")
 _OF_THE_MACHINE = frozenset(("42501", "54001"))  # what a role may do, and how deep a stack is, differs between servers
@@ -72,7 +57,7 @@ class PostgresDatabase:
     def __init__(self, url: str, identity: dict[str, str]) -> None:
         """An empty database gets the identity; one with another raises MisuseError and is not touched."""
         self._url = url
-        self._writer = PostgresConnection(url, "unisono replica", **SETTINGS)
+        self._writer = connect(url, "unisono replica")
         try:
             self.place = self._writer.place
             self._lock()
@@ -85,9 +70,7 @@ class PostgresDatabase:
             position, count = self._writer.texts(f"SELECT position, count FROM {SCHEMA}.progress")[0]
             self.position: str | None = position or None
             self.count = int(count)
-            self._reader = PostgresConnection(
-                url, "unisono replica reads", **SETTINGS, default_transaction_read_only="on"
-            )
+            self._reader = connect(url, "unisono replica reads", default_transaction_read_only="on")
         except StatementError as error:
             self._writer.close()
             if error.state == "42501":
@@ -107,10 +90,11 @@ class PostgresDatabase:
     def _identify(self, mine: dict[str, str]) -> None:
         run = self._writer.run
         if run("SELECT to_regclass($1)::text", (f"{SCHEMA}.identity",)).rows == [(None,)]:
-            if run(_OTHERS).rows != [(0,)]:
+            if any(found for (found,) in run(_OTHERS).rows):
                 raise MisuseError(
-                    f"{self.place} holds tables that no replica has made: all replicas begin empty, or with a copy of "
-                    "another replica's database; load the data by operations"
+                    f"{self.place} holds tables, functions, types or extensions that no replica has made: all replicas "
+                    "begin empty (TEMPLATE template0), or with a copy of another replica's database; load the data by "
+                    "operations"
                 )
             self._writer.later("BEGIN")
             for text in _TABLES.strip().split(";\n"):
@@ -267,7 +251,7 @@ class PostgresDatabase:
 
     def hash(self) -> str:
         """Of the stable state: the schema, and every table, row by row in the order of its key."""
-        connection = PostgresConnection(self._url, "unisono replica hash", **SETTINGS)
+        connection = connect(self._url, "unisono replica hash")
         try:
             return hash_of(connection)
         finally:

@@ -10,17 +10,18 @@ on it. What no tree shows, the bodies of functions in PL/pgSQL, is read for word
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import islice, pairwise
 
 from msgspec import Struct
 
 from unisono.errors import MisuseError
 from unisono.postgres.connection import PostgresConnection, PostgresValue
-from unisono.replicas.determinism import check_text, words_of
+from unisono.replicas.determinism import check_words
+from unisono.replicas.postgres.plans import WhatMayFail
+from unisono.replicas.postgres.texts import MOMENTS, check_ddl, check_names, first_words, names_a_moment, words_of
 from unisono.replicas.postgres.trees import TreeNode, nodes_of
 
 SCHEMA = "_unisono"
-_USERS_FIRST_OID = 16_384  # what lies below came with the server
+USERS_FIRST_OID = 16_384  # what lies below came with the server
 
 # What is STABLE because it depends on settings, which are the same at every replica.
 _OF_SETTINGS = frozenset(
@@ -66,13 +67,9 @@ _TIED = frozenset(("row_number", "ntile", "lag", "lead", "first_value", "last_va
 """Functions over windows that tell rows of equal rank apart."""
 _JOIN = "2"  # its rows are those of its tables
 _BY_ROWS = 0x04  # a frame that counts rows
-_ACCESS_METHODS = frozenset(("index", "btree", "hash", "gist", "gin", "spgist", "brin"))
-_HIDDEN_TEXT = re.compile(r"""\be'[^']*\\|\bu&'|'[ \t\f\v]*[\r\n]\s*'""", re.IGNORECASE)
-"""Texts that are not what they look like: escapes, code points, texts that go on in another line."""
 _TIMES = frozenset((1082, 1083, 1114, 1184, 1266, 1182, 1183, 1115, 1185, 1270, 3908, 3910, 3912, 4533, 4534, 4535))
 _OBJECTS = frozenset((24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191))
-_MOMENTS = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-_QUOTED_MOMENTS = re.compile(r"'[^']*\b(now|today|tomorrow|yesterday)\b[^']*'", re.IGNORECASE)
+_PLAIN_COLLATIONS = frozenset((0, 100, 950, 951))  # none, the database's, C, POSIX
 _FLOATS = frozenset(("700", "701"))
 
 _DDL = frozenset(
@@ -102,6 +99,13 @@ _LIGHT_TABLES = f"""SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oi
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 'p' AND {_USERS} ORDER BY 1"""
 _DEFERRED = f"""SELECT k.conname FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace
     WHERE k.condeferred AND {_USERS} ORDER BY 1"""
+_COLLATED = f"""
+    SELECT c.relname || '.' || a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE a.attcollation NOT IN (0, 100, 950, 951) AND {_USERS}
+    UNION ALL SELECT t.typname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+    LEFT JOIN pg_range r ON r.rngtypid = t.oid
+    WHERE (t.typcollation NOT IN (0, 100, 950, 951) OR r.rngcollation NOT IN (0, 100, 950, 951)) AND {_USERS}
+    ORDER BY 1"""
 _TREES = f"""
     SELECT 'the default of ' || c.relname || '.' || a.attname, d.adbin::text
     FROM pg_attrdef d JOIN pg_class c ON c.oid = d.adrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -136,12 +140,7 @@ _WHOLE_KEYS = """SELECT i.indkey::text FROM pg_index i WHERE i.indrelid = $1::in
 def is_ddl(sql: str) -> bool:
     """It changes the schema, or empties a table as if it did."""
     words = first_words(sql)
-    return tuple(words) in _DDL or words[:1] == ["truncate"]
-
-
-def first_words(sql: str) -> list[str]:
-    """The first two, without brackets that are closed or commas."""
-    return list(islice((word for word in words_of(sql) if word not in ",;)"), 2))
+    return words in _DDL or words[:1] == ("truncate",)
 
 
 class CheckedStatement(Struct, frozen=True):
@@ -162,10 +161,14 @@ class DeterminismCheck:
         self._connection = connection
         self._known: dict[str, CheckedStatement] = {}
         self._functions: dict[int, tuple[str, str]] = {}  # of the server: name and volatility
+        self._never_fail: set[int] = set()
+        self._plans = WhatMayFail(lambda oid: self._functions.get(oid, ("", ""))[0], self._never_fail.__contains__)
+        self._kinds: dict[int, str] = {}  # of types that users have made
 
     def forget(self) -> None:
         """The schema is another one."""
         self._known.clear()
+        self._kinds.clear()
 
     def check(self, sql: str, params: tuple[PostgresValue, ...]) -> CheckedStatement:
         """Raises MisuseError, or StatementError for what the server does not understand."""
@@ -181,7 +184,7 @@ class DeterminismCheck:
             )
         for index in known.times:
             value = params[index]
-            if isinstance(value, str) and _MOMENTS.search(value):
+            if isinstance(value, str) and MOMENTS.search(value):
                 raise MisuseError(f"{value!r} differs between replicas: bind the time itself")
         return known
 
@@ -194,16 +197,15 @@ class DeterminismCheck:
         self._check_schema()
 
     def _look_at(self, sql: str) -> CheckedStatement:
-        check_text(sql)
+        check_words(words_of(sql))
+        check_names(sql)
         low = sql.lower()
         if SCHEMA in low:
             raise MisuseError(f"{SCHEMA} is the replica's own")
         if "pg_temp" in low:
             raise MisuseError("temporary tables are not replicated")
-        if 'u&"' in low or '":' in low:
-            raise MisuseError("names that begin with a colon, or are written in code points: choose others")
         if is_ddl(sql):
-            _check_ddl(sql)
+            check_ddl(sql)
             return CheckedStatement(is_ddl=True, is_sorted=True, parameters=0)
         words = first_words(sql)
         if not words or words[0] not in _DML:
@@ -231,11 +233,11 @@ class DeterminismCheck:
         self._connection.later("ROLLBACK TO looking")
         self._connection.later("RELEASE looking")
         nodes = nodes_of(tree)
-        self._check_nodes(nodes, f"'{sql}'" if _MOMENTS.search(sql) or _HIDDEN_TEXT.search(sql) else "")
+        self._check_nodes(nodes, f"'{sql}'" if names_a_moment(sql) else "")
         changed = [relation for node in nodes if (relation := _changed_by(node))]
         if len(changed) > len(set(changed)):
             raise MisuseError("one table is changed twice in a statement: which change a row gets may differ")
-        times = tuple(index for index, (oid, _) in enumerate(types) if int(oid) in _TIMES)
+        times = tuple(index for index, (oid, _) in enumerate(types) if self._holds_times(int(oid)))
         queries = [node for node in nodes if node.name == "QUERY"]
         is_sorted = bool(queries) and queries[0].first("sortClause") != "<>"
         return CheckedStatement(False, is_sorted, len(types), times)
@@ -244,6 +246,7 @@ class DeterminismCheck:
         for text, why in (
             (_SEQUENCES, "a sequence (serial, identity): what it gave is not taken back; bind the id instead"),
             (_LIGHT_TABLES, "an unlogged table: it is empty after a crash"),
+            (_COLLATED, "a collation of this machine: that of the database, C and POSIX may be"),
             (_DEFERRED, "a deferred constraint: it would fail after the operation has ended; IMMEDIATE it may be"),
         ):
             for (name,) in self._connection.texts(text):
@@ -256,7 +259,7 @@ class DeterminismCheck:
         for name, language, body in self._connection.texts(_BODIES):
             if language not in ("sql", "plpgsql"):
                 raise MisuseError(f"the function {name} is written in {language}: in sql and plpgsql they may be")
-            check_text(body)
+            check_words(words_of(body))
             before = ";"
             for word in [*words_of(body), *(quoted.lower() for quoted in re.findall(r'"(\w+)"', body))]:
                 if (
@@ -285,13 +288,15 @@ class DeterminismCheck:
                 return "TABLESAMPLE differs between replicas"
             case "VAR" if node.number("varattno") < 0:
                 return "system columns (ctid, xmin, …) differ between replicas"
-            case "RANGETBLENTRY" if 0 < node.number("relid") < _USERS_FIRST_OID:
+            case "RANGETBLENTRY" if 0 < node.number("relid") < USERS_FIRST_OID:
                 return "the catalogs of the server differ between replicas"
             case "CONST" if node.number("consttype") in _OBJECTS:
                 return "numbers of tables, types and functions differ between replicas"
-            case "CONST" if moment and node.number("consttype") in _TIMES:
+            case "CONST" if moment and self._holds_times(node.number("consttype")):
                 return f"a time in {moment} differs between replicas: bind the time itself"
-            case "COERCEVIAIO" if node.number("resulttype") in _TIMES | _OBJECTS:
+            case "COLLATEEXPR" if node.number("collOid") not in _PLAIN_COLLATIONS:
+                return "collations differ between machines: that of the database, C and POSIX may be"
+            case "COERCEVIAIO" if node.number("resulttype") in _OBJECTS or self._holds_times(node.number("resulttype")):
                 return "a text that is read as a time may say 'now': bind the time itself, or use to_timestamp, to_date"
             case "SUBLINK" if node.first("subLinkType") == _ARRAY_OF_ROWS and any(
                 map(_is_unordered, node.nodes("subselect"))
@@ -300,7 +305,7 @@ class DeterminismCheck:
             case "ROWMARKCLAUSE" if node.first("waitPolicy") != "0":
                 return "SKIP LOCKED and NOWAIT depend on who else works in the database"
             case "QUERY":
-                return _order_of(node) or self._ties(node) or self._key_change(node)
+                return _order_of(node) or self._ties(node) or self._key_change(node) or self._plans.why_not(node)
             case "AGGREF":
                 return self._aggregate(node)
             case _:
@@ -417,34 +422,26 @@ class DeterminismCheck:
 
     def _learn(self, nodes: list[TreeNode]) -> None:
         """Functions of the server; those of users have been looked at where they were made."""
-        called = {oid for node in nodes for oid in _called(node) if 0 < oid < _USERS_FIRST_OID}
+        called = {oid for node in nodes for oid in _called(node) if 0 < oid < USERS_FIRST_OID}
         unknown = sorted(called - self._functions.keys())
         if unknown:
             asked = "{" + ",".join(map(str, unknown)) + "}"
             found = self._connection.texts(
-                "SELECT oid::int8, proname::text, provolatile::text FROM pg_proc WHERE oid = ANY ($1::oid[])", (asked,)
+                "SELECT oid::int8, proname::text, provolatile::text, proleakproof::text FROM pg_proc "
+                "WHERE oid = ANY ($1::oid[])",
+                (asked,),
             )
-            self._functions.update((int(oid), (name, kind)) for oid, name, kind in found)
+            self._functions.update((int(oid), (name, kind)) for oid, name, kind, _ in found)
+            self._never_fail.update(int(oid) for oid, _, _, is_leakproof in found if is_leakproof == "true")
 
-
-def _check_ddl(sql: str) -> None:
-    """What no catalog shows afterwards: expressions that are evaluated once, and what depends on roles and files."""
-    words = list(words_of(sql))
-    after = dict(pairwise(words))
-    if words[:1] != ["comment"] and (_QUOTED_MOMENTS.search(sql) or _HIDDEN_TEXT.search(sql)):
-        raise MisuseError("'now' and its like, also in disguise, are read once, by every replica at another time")
-    if "concurrently" in words:
-        raise MisuseError("CONCURRENTLY: an operation is one transaction as it is")
-    if words[:1] == ["alter"] and "using" in words and after["using"] not in _ACCESS_METHODS:
-        raise MisuseError("ALTER … TYPE … USING computes every row at once: add a column, UPDATE it, drop the old one")
-    if words[:2] == ["alter", "type"] and after.get("add") == "value":
-        raise MisuseError("ALTER TYPE … ADD VALUE: not to be used before it is committed; make another type")
-    if after.get("row") == "level" and "security" in words:
-        raise MisuseError("ROW LEVEL SECURITY means something else to other roles: give others rights to read only")
-    if after.get("trigger") == "all":
-        raise MisuseError("TRIGGER ALL needs rights that not every replica's role has: name them, or say USER")
-    if "function" in words and "language" in words and after["language"] not in ("sql", "plpgsql"):
-        raise MisuseError("functions may be written in sql and plpgsql (without quotes around the name)")
+    def _holds_times(self, kind: int) -> bool:
+        """A text that is read as this type may say 'now'. Of the types of users only enumerations may not."""
+        if kind < USERS_FIRST_OID:
+            return kind in _TIMES
+        if kind not in self._kinds:
+            found = self._connection.texts("SELECT typtype::text FROM pg_type WHERE oid = $1::int8::oid", (kind,))
+            self._kinds[kind] = found[0][0] if found else ""
+        return self._kinds[kind] != "e"
 
 
 def _changed_by(query: TreeNode) -> int:

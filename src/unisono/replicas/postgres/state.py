@@ -9,6 +9,7 @@ import msgspec
 from unisono.errors import FormatError, MisuseError
 from unisono.postgres.connection import PostgresConnection, StatementError, quoted
 from unisono.replicas.postgres.determinism import SCHEMA
+from unisono.replicas.postgres.settings import connect
 
 HASHED_AT_ONCE = 1000
 _USERS = f"n.nspname NOT IN ('{SCHEMA}', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"
@@ -48,8 +49,7 @@ class PostgresState:
     """A database, opened to be read in one unchanging state. Nothing is written."""
 
     def __init__(self, url: str) -> None:
-        settings = {"TimeZone": "UTC", "DateStyle": "ISO, YMD", "default_transaction_read_only": "on"}
-        self._connection = PostgresConnection(url, "unisono replica check", **settings)
+        self._connection = connect(url, "unisono replica check", default_transaction_read_only="on")
         self.place = self._connection.place
         try:
             self._connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -99,9 +99,14 @@ def identity_of(connection: PostgresConnection) -> dict[str, str]:
     if connection.version < 15:
         asked = asked.replace("coalesce(datcollversion, '')", "''")
     encoding, collate, ctype, version = connection.texts(asked)[0]
+    locale = connection.texts(
+        "SELECT concat_ws(' ', nullif(found ->> 'datlocprovider', 'c'), found ->> 'daticulocale', "
+        "found ->> 'datlocale', found ->> 'daticurules') FROM (SELECT to_jsonb(d) AS found FROM pg_database d "
+        "WHERE datname = current_database()) s"  # which of these there are depends on the version
+    )[0][0]
     if encoding != "UTF8":
         raise MisuseError(f"{connection.place} has encoding {encoding}: make it with ENCODING 'UTF8'")
-    return {"postgres": str(connection.version), "collation": " ".join((collate, ctype, version)).strip()}
+    return {"postgres": str(connection.version), "collation": " ".join(filter(None, (collate, ctype, locale, version)))}
 
 
 def hash_of(connection: PostgresConnection) -> str:
