@@ -100,7 +100,7 @@ def test_no_safe_scheme_is_below_the_bound_and_the_direct_path_is() -> None:
 
 
 def test_parts_are_the_whole() -> None:
-    whole = WanLatencyOptions("B5", "both", **(SMALL | {"events": 10}))
+    whole = WanLatencyOptions("B5", "both", **(SMALL | {"events": 4}))
     assert [part.workload for part in parts(whole)] == ["geo", "spray"]
     assert [row for part in parts(whole) for row in run(part)] == run(whole)
     assert [(part.sites, part.workload) for part in parts(WanLatencyOptions())][-2:] == [

@@ -24,7 +24,7 @@ SMALL = {
     "causal": ["--events", "60", "--singles", "4", "--rounds", "1"],
 }
 """Benchmarks with processes of ours in them, and how they are over in seconds."""
-LONG = ("causal", "hostile", "publish")
+LONG = ("causal", "hostile", "order", "publish")
 """Those that take ten seconds all the same."""
 BENCHMARK = '"""A toy."""\n\ndef run():\n    return [{"case": "a", "rate": 10}, {"case": "b", "rate": 20}]\n'
 

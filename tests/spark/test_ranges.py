@@ -85,7 +85,7 @@ def said(found: Report) -> tuple[object, ...]:
 
 def test_ranges_say_what_the_whole_says(spark: SparkSession) -> None:
     """Many logs in one. Figures too: places within streams and their lengths are known in every range."""
-    records = [record for seed in range(20) for record in muddled(seed)]
+    records = [record for seed in range(10) for record in muddled(seed)]
     assert said(report(frame(spark, records), SMALL)) == said(examine(Journal(Header(), records)))
 
 
