@@ -69,6 +69,18 @@ def test_every_engine_agrees_with_the_loop_while_filters_come_and_go(seed: int, 
             assert index.match(seen) == naive(live, seen), (name, seen)
 
 
+def test_what_many_want_alike_is_tried_once_and_forgotten_with_the_last_of_them() -> None:
+    engine = LoopEngine()
+    boxes = [parse(text).boxes[0] for text in ("a = 1 and b > 2", "b > 2")]
+    for row in range(10):
+        engine.add(row, boxes[row % 2])
+    assert [len(tried) for tried in (*engine._behind.values(), engine._others)] == [1, 1]
+    for row in range(10):
+        assert sorted(engine.match({"a": 1, "b": 3})) == list(range(row, 10))
+        engine.remove(row, boxes[row % 2])
+    assert (engine._behind, engine._others) == ({}, {})
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["interpreted", "compiled"])
 def test_many_at_once_and_batches_agree_with_one_by_one(compiled: bool) -> None:
     dice = random.Random(7)

@@ -174,12 +174,13 @@ def flatten(event: Mapping[str, object]) -> dict[str, object]:
 def _flatten_into(flat: dict[str, object], path: str, event: Mapping[str, object]) -> None:
     for key, value in event.items():
         name = path + key
-        if isinstance(value, float) and value != value:
-            raise MisuseError(f"attribute {name!r} is NaN, which equals nothing, itself included")
+        flat[name] = value
         if isinstance(value, str):
             check_string(value)
-        flat[name] = value
-        if isinstance(value, Mapping):
+        elif isinstance(value, float):
+            if value != value:
+                raise MisuseError(f"attribute {name!r} is NaN, which equals nothing, itself included")
+        elif not isinstance(value, int) and isinstance(value, Mapping):
             _flatten_into(flat, name + ".", value)
 
 

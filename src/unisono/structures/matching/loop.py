@@ -1,7 +1,7 @@
 """The matching engine that needs nothing but Python: equality opens the door, the rest is asked one by one.
 
 A box with a side of a few single values is found by those values in a dictionary; every other box is tried for
-every event.
+every event. What many want alike is tried once.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,47 +10,56 @@ from unisono.model.predicate import Box, Values
 
 _DOORS_MAX = 8
 _Door = tuple[str, Hashable, Hashable]
+_Rows = dict[Box, dict[int, None]]
+"""Those of equal boxes together."""
 
 
 class LoopEngine:
     """Rows of boxes; `match` tries the ones that could match."""
 
     def __init__(self) -> None:
-        self._behind: dict[_Door, dict[int, Box]] = {}
-        self._others: dict[int, Box] = {}
+        self._behind: dict[_Door, _Rows] = {}
+        self._others: _Rows = {}
 
     def add(self, row: int, box: Box) -> None:
         doors = _doors(box)
         for door in doors:
-            self._behind.setdefault(door, {})[row] = box
+            self._behind.setdefault(door, {}).setdefault(box, {})[row] = None
         if not doors:
-            self._others[row] = box
+            self._others.setdefault(box, {})[row] = None
 
     def remove(self, row: int, box: Box) -> None:
-        self._others.pop(row, None)
-        for door in _doors(box):
-            del self._behind[door][row]
+        doors = _doors(box)
+        for door in doors:
+            _forget(self._behind[door], row, box)
             if not self._behind[door]:
                 del self._behind[door]
+        if not doors:
+            _forget(self._others, row, box)
 
     def match(self, event: Mapping[str, object]) -> list[int]:
-        rows = [row for row, box in self._others.items() if box.matches(event)]
+        rows: list[int] = []
+        for box, same in self._others.items():
+            if box.matches(event):
+                rows += same
         if self._behind:
             for name, value in event.items():
-                if isinstance(value, str | int | float | None):
-                    for row, box in self._behind.get((name, _kind(value), value), _NONE).items():
+                kind = _KINDS.get(type(value))
+                if kind is not None:
+                    for box, same in self._behind.get((name, kind, value), _NONE).items():
                         if box.matches(event):
-                            rows.append(row)
+                            rows += same
         return rows
 
 
-_NONE: dict[int, Box] = {}
+_NONE: _Rows = {}
+_KINDS = {str: "string", int: "number", float: "number", bool: "constant", type(None): "constant"}
 
 
-def _kind(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return "constant"
-    return "string" if isinstance(value, str) else "number"
+def _forget(rows: _Rows, row: int, box: Box) -> None:
+    del rows[box][row]
+    if not rows[box]:
+        del rows[box]
 
 
 def _doors(box: Box) -> list[_Door]:
@@ -59,7 +68,7 @@ def _doors(box: Box) -> list[_Door]:
     for name, values in box.sides:
         points = _points(values)
         if points and (not best or len(points) < len(best)):
-            best = [(name, _kind(value), value) for value in points]
+            best = [(name, _KINDS[type(value)], value) for value in points]
     return best
 
 
