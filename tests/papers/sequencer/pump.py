@@ -35,7 +35,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Answer, BrokerMessage, ClientMessage, PeerMessage
+from unisono.protocols.sequencer.messages import Answer, BrokerMessage, ClientMessage, PeerMessage, Pieces, Run
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.structures.sessions import Frame, Handled
 
@@ -105,6 +105,7 @@ class Deployment:
         self.left_once: dict[str, None] = {}
         self.published = 0
         self.restless: list[tuple[str, str]] = []
+        self.short: dict[tuple[int, int], Run] = {}  # (topic, number) -> what was told of it in short
         self.link_fifo = True
         self._make_client = client
         self.nodes: dict[str, TopicManager] = {}
@@ -168,6 +169,7 @@ class Deployment:
                 case Send(to=to, message=message):
                     self._post(who, to, wire(message))
                 case Broadcast(topic=topic, message=message, control=control):
+                    self._note_short(topic, message)
                     for name in self.listeners.get(topic, {}):
                         self._post(who, name, Heard(topic, _decode_broker(_encode(message)), control))
                 case Join(topic=topic):
@@ -190,6 +192,10 @@ class Deployment:
                     self.refusals.append((who, reason))
                 case Persist():
                     pass
+
+    def _note_short(self, topic: int, message: Any) -> None:
+        runs = [x.run for x in message.pieces] if isinstance(message, Pieces) else getattr(message, "runs", ())
+        self.short.update({(topic, n): run for run in runs if run.short for n in range(run.first, run.last + 1)})
 
     def _delivered(self, who: str, item: Any) -> None:
         match item:
@@ -346,6 +352,9 @@ class Deployment:
             for (topic, number), entries in stamps.items():
                 if topic not in feeds or number <= feeds[topic].base:
                     continue
+                short = self.short.get((topic, number))
+                if short is not None and short.topics[0] in feeds and short.numbers[0] > feeds[short.topics[0]].base:
+                    entries = short.entries  # that is all this client goes by
                 needs = [(topic, number - 1), *entries.items(), *feeds[topic].gate.items()]
                 before[topic, number] = [(x, v) for x, v in needs if x in feeds and v > feeds[x].base and x in feeds]
             after = _closure(before)

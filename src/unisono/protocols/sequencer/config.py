@@ -17,6 +17,11 @@ class SequencerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     Costs one control message per deciding node instead of one per event."""
     encoding: Literal["delta", "full"] = "delta"
     """delta omits entries that have not changed since the topic's previous number; full repeats the whole group."""
+    short_from: int = 16
+    """Groups of so many topics, all at one home and heard by the same, are told in short: each event names the last
+    of the group before it instead of all that have gone on since; 0: none are. Whoever can not tell what that stands
+    for, because it has just joined or left a topic, asks the home: a round trip for those events. In smaller groups
+    there is little to gain."""
     shared_subscriptions_min: Literal[1, 2] = 2
     """How many subscriptions must share a pair of topics before it is ordered. 2: no two subscribers disagree (total
     notification order). 1: one order explains all subscribers (decision 4), at the price of larger groups."""

@@ -26,7 +26,7 @@ Topics = tuple[TopicNumber, ...]
 Numbers = tuple[Number, ...]
 
 
-class Run(Struct, frozen=True, gc=False):
+class Run(Struct, frozen=True, gc=False, omit_defaults=True):
     """Numbers `first` .. `first + count - 1` of a topic, given to requests `request` .. of one publisher."""
 
     first: Number
@@ -36,6 +36,9 @@ class Run(Struct, frozen=True, gc=False):
     topics: Topics = ()
     numbers: Numbers = ()
     """Beside each of `topics` the number of it that must be delivered before."""
+    short: bool = False
+    """It names one event of another topic, and stands for all that was numbered before that one in their group: true
+    for whoever has processed it in its turn, and hears no topic that it did not hear then."""
 
     @property
     def last(self) -> int:

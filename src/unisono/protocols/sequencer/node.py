@@ -274,6 +274,7 @@ class TopicManager:
         return list(dict.fromkeys(client for home in self.hosted.values() for client in home.clients()))
 
     def _forget(self, client: Address) -> None:
+        self._site.circles.begin_anew()
         for home in self.hosted.values():
             home.forget(client)
 
@@ -307,9 +308,10 @@ class TopicManager:
         moves = self._site.moves[topic] = self._site.moves.get(topic, 0) + 1
         self._numbering.marking.pop(topic, None)
         self._site.decisions.forget(topic)
+        self._site.circles.begin_anew()
         if to == self._site.parent:
             self._site.left[topic] = self.clock.pop(topic)
-            self._site.decisions.split_anew()
+            self._site.split_anew()
             seen = dict(self.clock)
         else:
             self.below[topic] = to
@@ -325,7 +327,7 @@ class TopicManager:
         self._site.left.pop(topic, None)
         self._site.moves[topic] = message.moves
         self._site.decisions.forget(topic)
-        self._site.decisions.split_anew()
+        self._site.split_anew()
         self.clock[topic] = message.state["number"]
         home = self.hosted[topic] = HostedTopic(topic, self.config.shared_subscriptions_min)
         home.unpack(message.state["home"], [tuple(topics) for topics in message.state["lists"]])
@@ -350,7 +352,7 @@ class TopicManager:
         first = self.clock[topic] = self._settling.first
         self.hosted[topic].floor = first + 1
         self.hosted[topic].high_water = first
-        self._site.decisions.split_anew()
+        self._site.split_anew()
         out.append(
             Deliver(Announced(topic)) if self._site.parent is None else Send(self._site.parent, Born(topic, self.me))
         )
@@ -359,7 +361,7 @@ class TopicManager:
         out.append(PERSIST)
         self.below[topic] = child
         self.clock.setdefault(topic, 0)
-        self._site.decisions.split_anew()
+        self._site.split_anew()
         if self._site.parent is None:
             out.append(Send(child, Announced(topic)))
         else:
@@ -430,6 +432,7 @@ class TopicManager:
             "below": dict(self.below),
             "clock": dict(self.clock),
             "given": self._site.decisions.snapshot(),
+            "circles": self._site.circles.snapshot(),
             "marking": {topic: list(mark) for topic, mark in self._numbering.marking.items()},
             "timers": dict(self._site.timers),
             "blocked": self._numbering.blocked,
@@ -448,6 +451,7 @@ class TopicManager:
             known.clear()
             known.update(stored)
         self._site.decisions.restore(snapshot["given"])
+        self._site.circles.restore(snapshot.get("circles"))  # a snapshot of before there were any has none
         self._numbering.marking = {topic: (told, due) for topic, (told, due) in snapshot["marking"].items()}
         self._site.timers = dict(snapshot["timers"])
         self._numbering.blocked = snapshot["blocked"]

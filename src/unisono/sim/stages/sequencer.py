@@ -364,13 +364,22 @@ class _Stage:
                 self.events[publisher, topic, request] = event.id
             case Stamps(runs=runs):
                 for run in runs:
-                    self._note(topic, run, run.entries)
+                    self._note(topic, run, self._whole(topic, run).entries)
             case Pieces(pieces=pieces):
                 for piece in pieces:
-                    self._merge(topic, piece.run, piece.settled, piece.missing)
+                    self._merge(topic, self._whole(topic, piece.run), piece.settled, piece.missing)
             case Void(first=first, count=count):
                 for number in range(first, first + count):
                     self.world.note("void", topic=self.world.topic_name(topic), number=number)
+
+    def _whole(self, topic: Topic, run: Run) -> Run:
+        """What a short timestamp stands for: its home keeps it whole."""
+        if run.short:
+            for node in self.nodes:
+                home = manager_of(self.world.host(node.name).machine).hosted.get(topic)
+                if home is not None and run.first in home.issued:
+                    return home.issued[run.first]
+        return run
 
     def _merge(self, topic: Topic, run: Run, settled: tuple[Topic, ...], missing: tuple[Topic, ...] | None) -> None:
         key = _issued(topic, run)

@@ -188,15 +188,15 @@ class Delivery:
             feed.mark = last
         if len(feed.items) >= self.config.buffer_max and run.first > self.hold.local.get(topic, 0) + 1:
             return None  # the home is asked for it when its turn comes
-        item = KnownRun(run.first, last, run.publisher, run.request, run.topics, run.numbers, now)
+        item = KnownRun(run.first, last, run.publisher, run.request, run.topics, run.numbers, now, short=run.short)
         feed.items[run.first] = item
         return item
 
     def complete(self, topic: Topic, feed: Feed, run: Run, now: Micros) -> None:
         """The whole timestamp of a run is known."""
         item = feed.items.get(run.first) or self._new_item(topic, feed, run, now)
-        if item is not None and item.missing != ():
-            item.topics, item.numbers, item.missing, item.met = run.topics, run.numbers, (), 0
+        if item is not None and (item.missing != () or (item.short and not run.short)):
+            item.topics, item.numbers, item.missing, item.met, item.short = run.topics, run.numbers, (), 0, run.short
 
     def _merge(self, topic: Topic, feed: Feed, piece: Piece, now: Micros) -> None:
         """What one node has decided of a run; pieces come in any order, and more than once."""
@@ -206,6 +206,8 @@ class Delivery:
             item = self._new_item(topic, feed, run, now)
             if item is None:
                 return
+        elif item.missing == ():
+            return
         else:
             merged = {**dict(zip(item.topics, item.numbers)), **run.entries}
             item.topics, item.numbers = tuple(merged), tuple(merged.values())
@@ -277,14 +279,25 @@ class Delivery:
             if not self._deliver_run(topic, feed, item, number, out):
                 return
 
-    def allows(self, topic: Topic, feed: Feed, item: KnownRun) -> bool:
-        """Rules 2 to 5, for the head of a topic; what it waits for in vain is noted."""
-        feeds, local = self.feeds, self.hold.local
-        if item.missing is None:
-            return False
+    def lacks(self, item: KnownRun | None) -> bool:
+        """Whether something of its timestamp that may concern us is not known to us."""
+        if item is None or item.missing is None:
+            return True
+        feeds = self.feeds
         for x in item.missing:
             if x in feeds:
-                return False
+                return True
+        if not item.short:
+            return False
+        # What it stands for we have processed with the event it names, if that came in its turn while we listened.
+        feed = feeds.get(item.topics[0])
+        return feed is None or feed.base >= item.numbers[0]
+
+    def allows(self, topic: Topic, feed: Feed, item: KnownRun) -> bool:
+        """Rules 2 to 5, for the head of a topic; what it waits for in vain is noted."""
+        if self.lacks(item):
+            return False
+        feeds, local = self.feeds, self.hold.local
         met = item.met
         for x, number in zip(item.topics[met:], item.numbers[met:]):
             reached = local.get(x)

@@ -1,11 +1,11 @@
 """What a subscriber has heard on one topic and not yet processed: runs as far as they are known, and payloads."""
 
-from collections.abc import Container
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from unisono.model.event import Event
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
 from unisono.protocols.sequencer.ordering_client.held import Held
@@ -28,6 +28,8 @@ class KnownRun(Struct, gc=False):
     """By pieces that came before the home's."""
     met: int = 0
     """So many entries, the first ones, are known to have been reached."""
+    short: bool = False
+    """As the run."""
 
 
 def singles(run: Run) -> list[Run]:
@@ -123,7 +125,7 @@ class Feed:
             del self.tagged[next(iter(self.tagged))]
         return events
 
-    def overdue(self, number: int, ours: Container[Topic]) -> list[int]:
+    def overdue(self, number: int, lacks: Callable[[KnownRun | None], bool]) -> list[int]:
         """Numbers from `number` on that existed when we looked last, and whose timestamps, as far as they concern our
         topics, we still lack: asked for together, they wait together."""
         upto, self.mark_before = self.mark_before, self.mark
@@ -132,7 +134,7 @@ class Feed:
             if number > upto or len(unknown) == ASKS_MAX:
                 break
             item = self.items.get(number)
-            if item is None or item.missing is None or any(x in ours for x in item.missing):
+            if lacks(item):
                 unknown.append(number)
             number = number + 1 if item is None else item.last + 1
         return unknown

@@ -84,7 +84,7 @@ class OrderingSubscriber:
             feed.heard = now
             return
         item = self.delivery.head(topic)
-        if item is None or item.missing is None or any(x in self.feeds for x in item.missing):
+        if item is None or self.delivery.lacks(item):
             answers = now - feed.heard < self.config.stall_us
             if feed.mark < number and answers:
                 return  # payloads whose requests have not come to the home
@@ -115,7 +115,7 @@ class OrderingSubscriber:
         """Asks the home for what has been missing for two looks, and where the topic waits for a number also for the
         oldest payload that nobody has numbered. Not before a pause has gone by: what is on its way comes by itself, and
         a home that is farther away than was thought is not asked the faster for it."""
-        overdue, said = feed.overdue(number, self.feeds), len(out)
+        overdue, said = feed.overdue(number, self.delivery.lacks), len(out)
         patience = self._patience.setdefault(self.homes[topic], AskPatience(self.config))
         pause = patience.pause_us(now)
         begin = feed.waiting_since if feed.waiting_for == number else now
@@ -125,8 +125,7 @@ class OrderingSubscriber:
         if feed.missed:
             self._ask_how_far(topic, feed, out)
         item, oldest = self.delivery.head(topic), feed.payloads.oldest()
-        waits_for_number = item is None or item.missing is None or any(x in self.feeds for x in item.missing)
-        if waits_for_number and oldest is not None and now - oldest[2] >= self.config.ask_us:
+        if self.delivery.lacks(item) and oldest is not None and now - oldest[2] >= self.config.ask_us:
             out.append(Send(self.homes[topic], Ask(self.sid, topic, 0, oldest[0], oldest[1])))
         if len(out) > said:
             feed.asked_at = now
@@ -172,7 +171,7 @@ class OrderingSubscriber:
         if run is None:
             return
         known = feed.items.get(run.first)
-        if run.last > self.hold.local[topic] and (known is None or known.missing != ()):
+        if run.last > self.hold.local[topic] and (known is None or known.missing != () or known.short):
             self._patience.pop(self.homes[topic], None)
         for one in singles(run):
             if one.first <= self.hold.local[topic]:  # from before our time, or a repetition

@@ -61,6 +61,12 @@ class SequencingGroup:
             self._listed = tuple(self._members)
         return self._listed
 
+    @property
+    def is_heard_whole(self) -> bool:
+        """Whether everybody who hears the topic hears all members."""
+        self._settle()
+        return all(self._count[x] == self._live for x in self._members)
+
     def register(self, sid: Address, version: int, topics: Topics) -> bool:
         """Takes the registration, which names no topic twice, unless a newer one is known; tells whether it did."""
         known, old = self.registrations.get(sid, (0, ()))

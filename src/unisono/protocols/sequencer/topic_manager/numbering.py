@@ -112,7 +112,7 @@ class Numbering:
     def _issue(self, wanted: dict[Topic, list[Accepted]], now: Micros, out: list[Effect]) -> list[Effect]:
         """Gives numbers and timestamps; returns what is to be broadcast."""
         stamps: list[Effect] = []
-        clock, early, keep = self._clock, self._early, self._config.issued_max
+        clock, early, keep, circles = self._clock, self._early, self._config.issued_max, self._site.circles
         whole = self._site.is_full
         bulk = self._fill_all(wanted)
         for topic, accepted in wanted.items():
@@ -120,31 +120,34 @@ class Numbering:
             number = clock[topic] = clock[topic] + total(accepted)
             full: Topics = ()
             bars: Entries = {}
+            last = circles.last_before(home, number)
             if bulk is not None:
                 topics, numbers, todo = next(bulk)
             else:
                 self._site.decisions.note(topic, number)
                 if home.is_special:
                     topics, numbers, todo, full, bars = self._fill_specially(home)
+                    last = None
                 else:
                     topics, numbers, todo = self._site.decisions.fill(clock, topic, home.group.listed(), (), {})
             runs: list[Run] = []
-            pieces: list[Piece] = []
+            told: list[Run] = []
             for publisher, request, count, wait in accepted:
                 run = Run(first, count, publisher, request, topics, numbers)
                 runs.append(run)
-                if early:
-                    pieces.append(Piece(run, (), todo))
                 home.record(run, keep)
+                if last is not None and len(topics) > 1:
+                    run = Run(first, count, publisher, request, (last[0],), (last[1],), True)
+                told.append(run)
                 first += count
                 if wait:
                     home.waiters.append((first - 1, publisher, request + count - 1))
                 if not whole:
                     topics = numbers = ()  # nothing has changed since
             if early:
-                stamps.append(Broadcast(topic, Pieces(topic, tuple(pieces)), True))
+                stamps.append(Broadcast(topic, Pieces(topic, tuple([Piece(run, (), todo) for run in told])), True))
             elif not todo:
-                stamps.append(Broadcast(topic, Stamps(topic, tuple(runs)), True))
+                stamps.append(Broadcast(topic, Stamps(topic, tuple(told)), True))
             if todo:
                 self._send_up(home, runs, todo, full, bars, out)
             elif not home.open:  # the usual way: nothing had or has to climb

@@ -41,6 +41,7 @@ class Registering:
             out.append(Refuse(f"{message.sid} has said goodbye"))
             return
         out.append(PERSIST)
+        self._site.circles.begin_anew()
         homes = [self._hosted[topic] for topic in message.here]
         if message.left:
             homes = [home for home in homes if self._is_proven(home, message, out)]

@@ -124,7 +124,7 @@ class Settling:
             if topic in site.below:
                 out.append(Send(site.below[topic], message))
             self._place(topic, _Place(message.moves, site.clock[topic], None))
-            site.decisions.split_anew()
+            site.split_anew()
             out.append(Deliver(AtHome(tuple(site.hosted))))
 
     def all_yours(self, message: AllYours, now: Micros, out: list[Effect]) -> None:
@@ -226,7 +226,7 @@ class Settling:
             self._place(topic, place)
             if place.where == me:
                 self._begin_again(topic, place, now, out)
-        site.decisions.split_anew()
+        site.split_anew()
         out.append(Deliver(AtHome(tuple(site.hosted))))
         for child in site.children:
             self._answer(child, out)

@@ -16,6 +16,7 @@ from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.inputs import Registration
 from unisono.protocols.sequencer.messages import ClientMessage, PeerMessage, Renew, Routed, Topics
+from unisono.protocols.sequencer.topic_manager.circles import Circles
 from unisono.protocols.sequencer.topic_manager.entries import Decisions
 from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 
@@ -46,6 +47,7 @@ class Site:
         """Topics that went from here to the parent, and how far they were then."""
         self.is_full = config.encoding == "full"
         self.decisions: Decisions | BulkDecisions = Decisions(self.is_full, root=parent is None)
+        self.circles = Circles(self.hosted, 0 if self.is_full else config.short_from)
         self.timers: dict[str, Micros] = {}  # running ones
         self.gone: dict[Address, None] = {}  # clients that have said goodbye, the last `gone_max`
 
@@ -54,6 +56,11 @@ class Site:
         if topic in self.below and number > self.clock[topic]:
             self.clock[topic] = number
             self.decisions.note(topic, number)
+
+    def split_anew(self) -> None:
+        """Other topics are at home here, or below, than before."""
+        self.decisions.split_anew()
+        self.circles.begin_anew()
 
     def above(self) -> Address:
         if self.parent is None:

@@ -1,0 +1,167 @@
+"""Groups that are told in short: an event names the last of its group before it, and stands for all before that."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.papers.sequencer.alike import alike
+from tests.papers.sequencer.fuzz import MODES, complaints, crashing
+from tests.papers.sequencer.pump import Deployment, wire
+from unisono.machine import Broadcast, Heard
+from unisono.model.ids import Address, Topic
+from unisono.protocols.sequencer.config import SequencerConfig
+from unisono.protocols.sequencer.messages import Creates, Pieces, Run, Update, Wanted
+from unisono.protocols.sequencer.node import TopicManager
+
+RULES = ("SHORT",)
+SHORT = SequencerConfig(short_from=3)
+MODES_IN_SHORT = [mode for mode in MODES if "short" in mode]
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("mode", MODES_IN_SHORT)
+def test_any_schedule_keeps_one_order_and_loses_nothing(mode: str) -> None:
+    short = 0
+    for seed in SEEDS:
+        world = alike(seed, MODES[mode], moves=seed % 2 == 0)
+        assert complaints(world) == [], f"seed {seed}"
+        short += len(world.short)
+    assert short > 3 * len(SEEDS)
+
+
+@pytest.mark.parametrize("mode", MODES_IN_SHORT)
+def test_so_it_does_where_nodes_crash_and_letters_are_lost(mode: str) -> None:
+    for seed in SEEDS:
+        world = alike(seed, MODES[mode], make=crashing(seed))
+        assert world.complaints() == [], f"seed {seed}"
+
+
+def group(size: int, subscribers: int = 2) -> Deployment:
+    world = Deployment({"n0": None}, dict.fromkeys(range(size), "n0"), SHORT)
+    for number in range(subscribers):
+        world.client(f"s{number}", *range(size))
+    return world
+
+
+def entries_told(world: Deployment, to: str) -> list[int]:
+    """How many entries each event on its way to somebody has."""
+    heard = [x.message.message for x in world.letters if x.to == to and isinstance(x.message, Heard)]
+    return [len(piece.run.topics) for message in heard if isinstance(message, Pieces) for piece in message.pieces]
+
+
+def test_an_event_of_a_large_group_costs_one_entry_whatever_the_size() -> None:
+    world = group(40)
+    told = []
+    for i in range(200):
+        world.publish("p", (7 * i) % 40, f"e{i}")
+        world.run(hold=lambda letter: letter.kind == "Pieces")
+        told += entries_told(world, "s0")
+        world.run()
+    assert len(told) == 200
+    assert sum(told[80:]) == 120
+    world.settle()
+    assert complaints(world) == []
+    assert len(world.log["s0"]) == 200
+
+
+def test_a_small_group_is_told_whole() -> None:
+    world = group(2)
+    for i in range(10):
+        world.publish("p", i % 2, f"e{i}")
+        world.run()
+    assert world.short == {}
+
+
+def test_who_has_left_the_topic_that_is_named_asks_what_it_stands_for() -> None:
+    """s0 leaves topic 2 before it has heard 2:2, which alone is named by 0:3. Behind that is 1:2."""
+    world = group(3)
+    for topic in (0, 1, 2, 0):
+        world.publish("p", topic, f"before {topic}")
+        world.run()
+    for topic in (1, 2, 0):
+        world.publish("p", topic, f"then {topic}")
+        world.run(hold=lambda letter: letter.to == "s0")
+    assert world.short[0, 3].entries == {2: 2}
+    world.unsubscribe("s0", 2)
+    while letters := [x for x in world.letters if x.to == "s0" and x.kind == "Pieces" and x.topic == 0]:
+        world.deliver(letters[0])
+    world.run(hold=lambda letter: letter.to == "s0" and letter.topic == 1)
+    assert "then 0" not in world.order("s0")
+    world.settle()
+    assert world.order("s0").endswith("then 1,then 0")
+    assert complaints(world) == []
+
+
+def test_who_hears_the_whole_group_asks_for_nothing() -> None:
+    """Who hears two of five topics could tell little from events that name the others: those two are told whole."""
+    world = group(5, subscribers=3)
+    world.client("some", 0, 1)
+    world.client("more", 0, 1)
+    asked: list[Any] = []
+    for i in range(60):
+        world.publish("p", (3 * i) % 5, f"e{i}")
+        world.run(hold=lambda letter: letter.kind == "Ask")
+        asked += [x for x in world.letters if x.kind == "Ask"]
+        world.settle()
+    assert asked == []
+    assert complaints(world) == []
+    assert {topic for topic, _ in world.short} <= {2, 3, 4}
+
+
+def test_after_a_restart_a_node_says_what_it_would_have_said() -> None:
+    world = group(4)
+    for i in range(8):
+        world.publish("p", (3 * i) % 4, f"e{i}")
+        world.run()
+    node = world.nodes["n0"]
+    again = TopicManager(node.me, None, (), (), {}, SHORT)
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(node.snapshot()), strict=False))
+    for topic in (0, 3, 2):
+        request = wire(Creates(Address("q"), (Wanted(topic, 1),)))
+        said = node.handle(request, world.now)
+        assert said == again.handle(request, world.now)
+        runs = [x.message.pieces[0].run for x in said if isinstance(x, Broadcast) and isinstance(x.message, Pieces)]
+        assert [run.short for run in runs] == [True]
+
+
+def test_full_timestamps_are_never_short() -> None:
+    world = Deployment({"n0": None}, dict.fromkeys(range(5), "n0"), replace(SHORT, encoding="full"))
+    for name in ("s0", "s1"):
+        world.client(name, *range(5))
+    for i in range(10):
+        world.publish("p", i % 5, f"e{i}")
+        world.run()
+    assert world.short == {}
+    assert complaints(world) == []
+
+
+def test_a_repeated_short_timestamp_replaces_no_whole_one() -> None:
+    world = group(3)
+    delivery = world.clients["s0"].subscriber.delivery
+    feed = delivery.feeds[Topic(0)]
+    delivery.complete(Topic(0), feed, Run(1, 1, Address("p"), 1, (Topic(1), Topic(2)), (5, 6)), world.now)
+    delivery.complete(Topic(0), feed, Run(1, 1, Address("p"), 1, (Topic(2),), (6,), True), world.now)
+    assert feed.items[1].numbers == (5, 6)
+    assert not feed.items[1].short
+
+
+def test_what_somebody_has_left_is_named_beside() -> None:
+    """s0 has left topic 9, which is in nobody's group, and only the home of topic 2 has heard of it yet."""
+    world = Deployment({"n0": None}, dict.fromkeys([0, 1, 2, 3, 9], "n0"), SHORT)
+    for name in ("s0", "s1"):
+        world.client(name, 0, 1, 2, 3)
+    world.publish("p", 9, "left")
+    for topic in (0, 1, 2, 3):
+        world.publish("p", topic, "e")
+    world.run()
+    node = world.nodes["n0"]
+    topics = (Topic(0), Topic(1), Topic(2), Topic(3))
+    node.handle(Update(Address("s0"), 9, (Topic(2),), topics, {Topic(9): 1}), world.now)
+    told = []
+    for topic in (0, 1, 2):
+        said = node.handle(Creates(Address("q"), (Wanted(topic, 1),)), world.now)
+        told += [x.message.pieces[0].run for x in said if isinstance(x, Broadcast) and isinstance(x.message, Pieces)]
+    assert [run.short for run in told] == [False, True, False]
+    assert told[2].entries[9] == 1
