@@ -32,6 +32,13 @@ SCENARIOS = (
     "leases",
 )
 ORDER, EARLY, ENCODING = (f"deployment.sequencing.{field}" for field in ("order", "early", "encoding"))
+ALIKE: dict[str, object] = {
+    "options.config.short_from": 2,
+    "workload.topics": 4,
+    "workload.topics_per_client": 4,
+    "workload.churn_per_s": 3,
+}
+"""Everybody hears the same topics, and those at one home are told in short."""
 MODES: dict[str, dict[str, object]] = {
     "pairwise": {},
     "global": {ORDER: "global"},
@@ -41,6 +48,8 @@ MODES: dict[str, dict[str, object]] = {
     "stamp pairwise": {EARLY: False},
     "stamp causal": {ORDER: "causal", EARLY: False},
     "full causal": {ORDER: "causal", ENCODING: "full"},
+    "short": {**ALIKE, "options.nodes_max": 1},
+    "short apart": {**ALIKE, "options.nodes_max": 3},
 }
 SEEDS = {"pairwise": 8, "global": 3, "causal": 3}
 """The others 2 each."""

@@ -20,9 +20,7 @@ MODES = {
     "early full": replace(BASE, encoding="full"),
     "early delta": BASE,
     "early delta causal": replace(BASE, shared_subscriptions_min=1, causal=True),
-    "stamp short": replace(BASE, early=False, short_from=2),
     "early short": replace(BASE, short_from=2),
-    "early short causal": replace(BASE, short_from=2, shared_subscriptions_min=1, causal=True),
 }
 
 
