@@ -52,6 +52,24 @@ def test_repair_makes_the_damaged_rows_a_gap_and_keeps_the_others(damaged: Path)
     assert Archive(damaged).prefix().numbers == {"quotes": rows(20, 1)[0].number, "trades": rows(21, 1)[0].number}
 
 
+def test_a_segment_that_is_gone_is_named_by_all_that_read_and_made_a_gap(damaged: Path) -> None:
+    """Only retention takes segments away, and says so in the manifest: whoever waited for that would wait for ever."""
+    gone = next(damaged.glob("seg-*14.arrow"))
+    gone.unlink()
+    archive = Archive(damaged)
+    for use in (
+        lambda: everything(damaged),
+        lambda: archive.fetch("trades", 1, 30),
+        lambda: archive.locate("trades", 5),
+    ):
+        with pytest.raises(
+            FormatError, match=f"{gone.name}: rows 8 to 14: there is no such file; restore the file, or"
+        ):
+            use()
+    assert any("rows 8 to 14 are a gap now" in line for line in repair(damaged, NOW))
+    assert [row.seq for row in everything(damaged)] == list(range(1, 22))
+
+
 def test_an_archive_that_is_being_written_is_not_repaired(damaged: Path) -> None:
     with ArchiveWriter(damaged, SMALL), pytest.raises(MisuseError, match="has a writer already"):
         repair(damaged, NOW)

@@ -185,14 +185,17 @@ class Archive:
                 continue
 
     def _open(self, segment: Segment, archive: str) -> pa.RecordBatch:
-        """The rows of a segment: mapped, not copied, where the file system can, and whole by their checksum."""
+        """The rows of a segment: mapped, not copied, where the file system can, and whole by their checksum.
+
+        Raises FileNotFoundError for one that retention has removed, FormatError for one that should be there.
+        """
         path = f"{self._root}/{segment.file}"
-        if isinstance(self._files, fs.LocalFileSystem):
-            with pa.memory_map(path) as mapped:
-                data = mapped.read_buffer()
-        else:
-            with self._files.open_input_file(path) as remote:
-                data = remote.read_buffer()
+        try:
+            data = self._content(path)
+        except FileNotFoundError:
+            if segment in self.manifest().segments:
+                raise self._unreadable(segment, "there is no such file") from None
+            raise
         # A segment does not change, so one look per reader is enough.
         damage = _damage(segment, data) if self._checked.get(segment.file) != segment.crc32 else None
         batch: pa.RecordBatch | None = None
@@ -203,15 +206,25 @@ class Archive:
         except pa.ArrowInvalid as error:
             damage = damage or str(error).splitlines()[0]
         if batch is None or damage is not None:
-            raise FormatError(
-                path,
-                f"rows {segment.first} to {segment.last}: {damage}; restore the file, or make its rows a gap that "
-                f"readers are told of: unisono doctor --archive {self._root} --repair",
-            )
+            raise self._unreadable(segment, damage)
         if batch.num_rows != segment.last - segment.first + 1:
             raise FormatError(path, f"has {batch.num_rows} rows, the manifest says {segment.first}..{segment.last}")
         self._checked[segment.file] = segment.crc32
         return batch
+
+    def _content(self, path: str) -> pa.Buffer:
+        if isinstance(self._files, fs.LocalFileSystem):
+            with pa.memory_map(path) as mapped:
+                return mapped.read_buffer()
+        with self._files.open_input_file(path) as remote:
+            return remote.read_buffer()
+
+    def _unreadable(self, segment: Segment, why: str | None) -> FormatError:
+        return FormatError(
+            f"{self._root}/{segment.file}",
+            f"rows {segment.first} to {segment.last}: {why}; restore the file, or make its rows a gap that "
+            f"readers are told of: unisono doctor --archive {self._root} --repair",
+        )
 
 
 def _check_metadata(path: str, schema: pa.Schema, archive: str) -> int:
