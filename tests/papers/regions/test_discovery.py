@@ -25,7 +25,7 @@ from unisono.protocols.regions.messages import (
 
 RULES = ("R-COUNT", "R-MATCH", "R-FRONTIER", "R-SPLIT")
 PUBLISHED = parse("x between 0 and 99")
-P = Address("p")
+P, ROOT = Address("p"), Address("root")
 
 
 def asked(number: int = 1, psi: float = 0.4, advertised: Filter = PUBLISHED) -> CountRound:
@@ -338,6 +338,35 @@ def test_r_frontier_stays_higher_where_subscribers_come_and_go() -> None:
     assert (calm.depth, busy.depth) == (1, 0)
 
 
+def frontier_after(net: RegionNet, publisher: Address, changes_per_s: float, *nodes: GraphEntry) -> tuple[str, ...]:
+    """Whom it would connect to, once its root has answered this."""
+    machine: Any = net.nodes[publisher]
+    entourage = machine.entourage
+    machine._out.begin(net.now)
+    tally = Tally(brokers=1, changes=round(changes_per_s * 3600))
+    entourage.on_reply(CountReply(ROOT, publisher, entourage._round, GraphReport(nodes), ROOT, tally))
+    chosen: tuple[str, ...] = entourage._regions[ROOT].frontier.nodes
+    return chosen
+
+
+def test_r_frontier_is_moved_from_only_for_a_gain_and_not_soon() -> None:
+    """Of two subscribers that come and go, (changes + 1) / 2 speaks for their broker, and 1 for them."""
+    net = RegionNet(QUIET)
+    publisher = net.client("p")
+    graph = entry("root", *(GraphEntry(Address(f"s{i}"), 1, 1, 0, 0) for i in range(2)))
+    below, above = ("s0", "s1"), ("root",)
+    assert frontier_after(net, publisher, 0.0, graph) == below
+    net.now = Micros(net.now + QUIET.hold_us)
+    assert frontier_after(net, publisher, 1.1, graph) == below  # a gain of 5 %
+    assert frontier_after(net, publisher, 1.3, graph) == above
+    assert frontier_after(net, publisher, 0.0, graph) == above  # it has just been moved to
+    net.now = Micros(net.now + QUIET.hold_us)
+    assert frontier_after(net, publisher, 0.9, graph) == above
+    assert frontier_after(net, publisher, 0.0, graph) == below
+    other = entry("root", *(GraphEntry(Address(f"t{i}"), 1, 1, 0, 0) for i in range(2)))
+    assert frontier_after(net, publisher, 0.0, other) == ("t0", "t1")  # those it had are not there any more
+
+
 def test_r_frontier_truncation_keeps_siblings_together() -> None:
     """T12."""
     graph = GraphReport((entry("root", entry("A"), entry("B", entry("C"), entry("D"))),))
@@ -417,6 +446,12 @@ def test_connections_grow_when_copies_turn_out_to_be_cheap_and_shrink_when_they_
     net.pass_time(2_000_000)
     assert machine.entourage.most >= 3
     assert sorted(machine.publisher.sessions) == ["far-a", "far-b", "far-c"]
+    for _ in range(20):
+        net.tell(publisher, RegionMeasured(5_000.0))
+        net.settle()
+    net.pass_time(5_000_000)
+    assert machine.entourage.most in (1, 2)  # less than three, though three would be nearer
+    assert list(machine.publisher.sessions) == ["far"]
     for _ in range(20):
         net.tell(publisher, RegionMeasured(1_000_000.0))
         net.settle()

@@ -14,7 +14,7 @@ from unisono.model.predicate import NO_EVENT, Box, Filter, make_box
 from unisono.model.predicate.values import Values, above, below, point, union_all
 from unisono.protocols.regions.closeness import has_measure
 from unisono.protocols.regions.config import RegionsConfig
-from unisono.protocols.regions.graph import Frontier, best_frontier, leaves, size, split
+from unisono.protocols.regions.graph import Frontier, best_frontier, frontiers, leaves, size, split
 from unisono.protocols.regions.interests import together
 from unisono.protocols.regions.messages import (
     REASON_CHARS_MAX,
@@ -271,29 +271,17 @@ class Entourage:
             self._out.send(told[0], EntourageTold(self._me, self._me, connections, told[2]))
 
     def _move(self, found: _Region, most: int) -> None:
-        """To a better frontier, but not to and fro."""
-        now = self._out.now
-        changes = found.tally.changes / _HOUR_S
-        best = best_frontier(found.report.entries, most, changes, found.tally.brokers)
-        known = found.frontier
-        if best is None or known is None:
-            found.frontier, found.moved_at = best, now
-            return
-        if best.nodes == known.nodes:
-            found.frontier = best
-            return
-        again = self._score(found, known, changes)
-        is_settled = found.moved_at is None or now - found.moved_at >= self._config.hold_us
-        if again is None or (is_settled and best.score >= again * (1 + self._config.gain)):
-            found.frontier, found.moved_at = best, now
-
-    def _score(self, found: _Region, known: Frontier, changes: float) -> float | None:
-        """What the frontier we have is worth now; None if it is none any more."""
-        for most in range(len(known.nodes), len(known.nodes) + 1):
-            now = best_frontier(found.report.entries, most, changes, found.tally.brokers)
-            if now is not None and now.nodes == known.nodes:
-                return now.score
-        return None
+        """To a better frontier, but not to and fro; at once, where the one we have is none any more, or too dear."""
+        now, entries, known = self._out.now, found.report.entries, found.frontier
+        changes, brokers = found.tally.changes / _HOUR_S, found.tally.brokers
+        best = best_frontier(entries, most, changes, brokers)
+        if best is not None and known is not None and len(known.nodes) <= most:
+            again = next((each for each in frontiers(entries, changes, brokers) if each.nodes == known.nodes), None)
+            is_settled = found.moved_at is None or now - found.moved_at >= self._config.hold_us
+            is_worth_it = again is None or (is_settled and best.score >= again.score * (1 + self._config.gain))
+            if best.nodes == known.nodes or not is_worth_it:
+                return
+        found.frontier, found.moved_at = best, now
 
     def _why(self, graphs: Mapping[Address, tuple[object, ...]], wanted: Mapping[Address, None]) -> str:
         if not self._config.discovery_us:

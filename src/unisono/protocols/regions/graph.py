@@ -86,25 +86,30 @@ def frontier(entries: Sequence[GraphEntry], depth: int) -> list[GraphEntry]:
     return found
 
 
-def best_frontier(
-    entries: Sequence[GraphEntry], most: int, changes_per_s: float, brokers: int, is_partial: bool = True
-) -> Frontier | None:
-    """The best of those that are small enough; of several trees that are too many, the largest ones alone."""
-    found: Frontier | None = None
+def frontiers(entries: Sequence[GraphEntry], changes_per_s: float, brokers: int) -> list[Frontier]:
+    """Of every depth one."""
+    found: list[Frontier] = []
     for depth in range(max(1, height(entries))):
         nodes = frontier(entries, depth)
-        if not nodes or len(nodes) > most:
-            continue
         subscribers = sum(node.subscribers for node in nodes)
         distance = sum(node.distance for node in nodes) / max(1, subscribers)
         covered = min(1.0, sum(node.brokers for node in nodes) / max(1, brokers))
         score = (covered * changes_per_s + 1) / (distance + 1)
-        if found is None or (score, -len(nodes)) > (found.score, -len(found.nodes)):
-            found = Frontier(depth, tuple(sorted(node.node for node in nodes)), score)
-    if found is None and most > 0 and is_partial and len(entries) > 1:
+        found.append(Frontier(depth, tuple(sorted(node.node for node in nodes)), score))
+    return found
+
+
+def best_frontier(
+    entries: Sequence[GraphEntry], most: int, changes_per_s: float, brokers: int, is_partial: bool = True
+) -> Frontier | None:
+    """The best of those that are small enough; of several trees that are too many, the largest ones alone."""
+    able = [each for each in frontiers(entries, changes_per_s, brokers) if 0 < len(each.nodes) <= most]
+    if able:
+        return max(able, key=lambda each: (each.score, -len(each.nodes)))
+    if most > 0 and is_partial and len(entries) > 1:
         largest = sorted(entries, key=lambda entry: (-entry.subscribers, entry.node))[:most]
         return Frontier(0, tuple(sorted(entry.node for entry in largest)), 0.0)
-    return found
+    return None
 
 
 def split(most: int, sizes: Mapping[Address, int], leaves: Mapping[Address, int]) -> dict[Address, int]:
