@@ -15,7 +15,7 @@ import pytest
 
 from unisono.errors import MisuseError
 from unisono.replicas.comparing import read_replica
-from unisono.replicas.determinism import check_text, words_of
+from unisono.replicas.determinism import SEEN_MAX, check_text, words_of
 from unisono.replicas.operation import SqlAnswer, SqlOperation, SqlStatement, statement
 from unisono.replicas.sqlite import SqliteDatabase
 from unisono.replicas.tail import TentativeTail
@@ -192,11 +192,11 @@ def test_no_row_has_the_highest_number_after_which_sqlite_takes_them_at_random(
 def test_a_table_that_is_made_anew_is_looked_at_anew(database: SqliteDatabase) -> None:
     """Whether its rows have numbers may be another thing after an undo."""
     full = f"INSERT INTO c(id) VALUES ({2**63 - 1})"
+    assert run(database, "CREATE TABLE c(id INTEGER PRIMARY KEY)").error is None
     database.mark("own_1")
-    assert run(database, "CREATE TABLE c(id PRIMARY KEY) WITHOUT ROWID", full).error is None
+    assert run(database, "DROP TABLE c", "CREATE TABLE c(id PRIMARY KEY) WITHOUT ROWID", full).error is None
     database.undo("own_1")
-    assert "leaves none" in (run(database, "CREATE TABLE c(id INTEGER PRIMARY KEY)", full).error or "")
-    assert run(database, "CREATE TABLE c(id PRIMARY KEY) WITHOUT ROWID", full).error is None
+    assert "leaves none" in (run(database, full).error or "")
 
 
 def test_parameters_with_names_take_a_dict(database: SqliteDatabase) -> None:
@@ -271,6 +271,43 @@ def test_what_the_replica_says_itself_nobody_else_may_say(database: SqliteDataba
     database._writer.execute("PRAGMA query_only = OFF")
     said = run(database, sql).error or ""
     assert re.search("one transaction|take back|replica's own|about the replica", said)
+
+
+def test_a_statement_that_was_looked_at_is_looked_at_again_when_it_means_something_else(
+    database: SqliteDatabase,
+) -> None:
+    """What was compiled is kept; what a query may say, or what a text meant in another schema, is another statement."""
+    database.mark("own_1")
+    assert run(database, "CREATE VIEW v AS SELECT 1 AS r", "INSERT INTO log SELECT r FROM v").error is None
+    database.undo("own_1")
+    assert run(database, "CREATE VIEW v AS SELECT random() AS r").error is None
+    assert "random" in (run(database, "INSERT INTO log SELECT r FROM v").error or "")
+    assert (
+        run(database, "DROP VIEW v", "CREATE VIEW v AS SELECT 2 AS r", "INSERT INTO log SELECT r FROM v").error is None
+    )
+    for tentative in (True, False):
+        assert len(database.read("SELECT random()", (), tentative).rows) == 1
+    for text in ("SELECT random()", "--query\nSELECT random()"):
+        assert "random" in (run(database, text).error or "")
+
+
+def test_what_was_told_of_a_statement_holds_as_long_as_it_is_kept(database: SqliteDatabase) -> None:
+    def insert(*params: object) -> str | None:
+        statement = SqlStatement("INSERT INTO t(id, n) VALUES (?, ?)", params)
+        return database.run(SqlOperation("me", 1, (statement,))).error
+
+    last = 2**63 - 1
+    assert "NOT NULL" in (insert(7, None) or "")
+    assert "leaves none" in (insert(last, 1) or ""), "it was compiled before, and failed"
+    assert insert(8, 1) is None
+    for number in range(SEEN_MAX):
+        run(database, f"SELECT {number}")
+    assert "leaves none" in (insert(last, 1) or ""), "others were looked at meanwhile"
+    alone = "CREATE UNIQUE INDEX alone ON log(text)"
+    assert run(database, "INSERT INTO log VALUES (1), (1)").error is None
+    assert run(database, alone).error is not None
+    assert run(database, "DELETE FROM log", "INSERT INTO log VALUES ('x')", alone).error is None
+    assert database._schema_changed, "a change that failed before is one when it does not"
 
 
 NO_QUERIES = (

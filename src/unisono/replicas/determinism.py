@@ -5,8 +5,9 @@ replaced by ones that refuse the current time and the local time zone. Defaults 
 is inserted: they are evaluated once, when the table is made. What no compiler tells is read from the text: a LIMIT
 without ORDER BY, and the words that would end the transaction around the operation.
 
-A statement that is taken from a cache is not compiled again, and nobody is asked: whoever has an authorizer has no
-cache (`cached_statements=0`).
+Compiling is most of the work of a small statement, so what was compiled is kept; and nobody is asked again. So the text
+of an operation's statement begins with the number of the schema that it was looked at under, and that of a query with a
+mark: neither is ever taken for the other, for what the replica says itself, or for what it meant in another schema.
 """
 
 import re
@@ -44,6 +45,8 @@ SHARED_MODULES = frozenset(("json_each", "json_tree", "generate_series"))
 READABLE_PRAGMAS = frozenset(
     ("table_info", "table_xinfo", "index_info", "index_xinfo", "index_list", "foreign_key_list")
 )
+SEEN_MAX = 1000
+"""Statements of which is remembered what the compiler told; then all are looked at anew."""
 OWN_TABLES = "_unisono_"
 _OF_ALTER = ("sqlite_rename_", "sqlite_drop_", "sqlite_add_")
 """What ALTER TABLE calls; nobody else can."""
@@ -136,6 +139,8 @@ class Authorizer:
         self.changes_schema = False
         self.written: set[str] = set()
         """The tables that rows are put into, by triggers and cascades too."""
+        self._seen: dict[str, tuple[frozenset[str], bool]] = {}  # what the compiler told of statements in this schema
+        self._schema = 0
         self._asks: Literal["replica", "operation", "query"] = "replica"
         self._drops = False  # dropping a table is reading where it stands
         modules = {str(name).lower() for (name,) in connection.execute("SELECT name FROM pragma_module_list")}
@@ -145,22 +150,31 @@ class Authorizer:
         for name in self._functions.intersection(DATE_FUNCTIONS):
             connection.create_function(name, -1, self._date_function(name), deterministic=True)
 
-    @contextmanager
-    def operation(self, sql: str) -> Iterator[None]:
-        """A statement in it is an operation's."""
-        self.reason, self.changes_schema, self.written, self._asks = None, False, set(), "operation"
-        self._drops = _first_word(sql) == "drop"
-        try:
-            yield
-        finally:
-            self._asks = "replica"
+    def forget(self) -> None:
+        """The schema is another one: every statement is looked at anew."""
+        self._schema += 1
+        self._seen.clear()
 
     @contextmanager
-    def query(self) -> Iterator[None]:
-        """Statements in it are a query's, of whoever uses the replica."""
+    def operation(self, sql: str) -> Iterator[str]:
+        """A statement in it is an operation's, in these words."""
+        if len(self._seen) >= SEEN_MAX:
+            self.forget()
+        written, self.changes_schema = self._seen.get(sql, (frozenset(), False))
+        self.reason, self.written, self._asks = None, set(written), "operation"
+        self._drops = _first_word(sql) == "drop"
+        try:
+            yield f"--{self._schema:012d}\n{sql}"
+        finally:
+            self._asks = "replica"
+            self._seen[sql] = frozenset(self.written), self.changes_schema
+
+    @contextmanager
+    def query(self, sql: str) -> Iterator[str]:
+        """A statement in it is a query's, of whoever uses the replica, in these words."""
         self._asks = "query"
         try:
-            yield
+            yield f"--query\n{sql}"
         finally:
             self._asks = "replica"
 

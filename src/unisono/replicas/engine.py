@@ -73,10 +73,11 @@ def check_storage(path: Path, connection: sqlite3.Connection) -> None:
         raise MisuseError(f"{path} has the journal {mode!r} and needs 'wal': is it on a disk of this machine?")
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Outside of transactions until somebody begins one."""
-    # No cache: what is in it is not compiled again, and compiling is when the authorizer is asked.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=0)
+def connect(path: Path, compiled_max: int = 0) -> sqlite3.Connection:
+    """Outside of transactions until somebody begins one. What it keeps compiled no authorizer is asked about again."""
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=compiled_max
+    )
     try:
         connection.execute("SELECT count(*) FROM sqlite_master")
     except sqlite3.DatabaseError as error:

@@ -41,11 +41,11 @@ class HighestRowids:
             return f"SELECT 1 FROM {table} WHERE CAST(seq AS INTEGER) >= ?"
         found = self._connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         columns = {str(name).lower() for _, name, *_ in found}
-        keys = [str(name) for _, name, _, _, _, part, _ in found if part]
+        keys = [quoted(str(name)) for _, name, _, _, _, part, _ in found if part]
         free = [name for name in ROWIDS if name not in columns] or keys[:1]
         if not free:
             return None
-        question = f"SELECT 1 FROM {quoted(table)} WHERE {quoted(free[0])} = ?"
+        question = f"SELECT 1 FROM {quoted(table)} WHERE {free[0]} = ?"
         try:
             self._connection.execute(question, (HIGHEST,))
         except sqlite3.OperationalError:

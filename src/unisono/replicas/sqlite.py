@@ -9,7 +9,7 @@ file, in the same transaction as the data.
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from unisono.errors import InvariantError, MisuseError, TransportError
@@ -22,6 +22,8 @@ from unisono.replicas.store import DoneNumbers
 from unisono.runtime.driver.data_directory import take_lock
 
 FORMAT = 3
+COMPILED_MAX = 2048
+"""Statements that the writing connection keeps compiled: those of operations, and the marks of what is tentative."""
 OPERATION = "operation"
 """The mark of an operation that nobody undoes when it is done."""
 _OF_THE_STATEMENT = frozenset(
@@ -58,7 +60,7 @@ class SqliteDatabase:
             raise MisuseError(f"{path}-lock: {error.strerror}: {MAY_WRITE}") from None
         try:
             take_lock(self._lock, self.place)
-            self._writer = connect(path)
+            self._writer = connect(path, COMPILED_MAX)
         except BaseException:
             os.close(self._lock)
             raise
@@ -124,7 +126,7 @@ class SqliteDatabase:
             self._writer.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             raise _stops(self.path, error) from None
-        self._rowids.forget()
+        self._forget()
 
     def rest(self) -> None:
         """The write lock stays ours."""
@@ -145,7 +147,12 @@ class SqliteDatabase:
         self._writer.execute(f"ROLLBACK TO {mark}")
         self._writer.execute(f"RELEASE {mark}")
         if self._schema_changed:
-            self._rowids.forget()
+            self._forget()
+
+    def _forget(self) -> None:
+        """The schema is another one."""
+        self._rowids.forget()
+        self._authorizer.forget()
 
     def commit(self, position: str, done: Iterable[OperationName], count: int) -> None:
         """All that was run is on disk together with the place in the order that it brings us to."""
@@ -178,7 +185,7 @@ class SqliteDatabase:
         asked to do; without, the same is an answer with an error, as everywhere else. With `mark` it can be undone."""
         self.mark(mark or OPERATION)
         results: list[SqlResult] = []
-        with self._bounded(steps_max):
+        with self._bounded(steps_max) if steps_max else nullcontext():
             for one in operation.statements:
                 try:
                     results.append(self._run(one))
@@ -215,14 +222,13 @@ class SqliteDatabase:
 
     @contextmanager
     def _bounded(self, steps_max: int) -> Iterator[None]:
-        if steps_max:
-            left = [steps_max // 1000]
+        left = [steps_max // 1000]
 
-            def spend() -> int:
-                left[0] -= 1
-                return left[0] < 0
+        def spend() -> int:
+            left[0] -= 1
+            return left[0] < 0
 
-            self._writer.set_progress_handler(spend, 1000)
+        self._writer.set_progress_handler(spend, 1000)
         try:
             yield
         finally:
@@ -232,14 +238,14 @@ class SqliteDatabase:
         check_text(one.sql)
         if one.params and not isinstance(one.params, dict) and names_parameters(one.sql):
             raise MisuseError("parameters with names (:name) take a dict; a tuple is for those without (?)")
-        with self._authorizer.operation(one.sql):
-            cursor = self._writer.execute(one.sql, one.params)
+        with self._authorizer.operation(one.sql) as text:
+            cursor = self._writer.execute(text, one.params)
             rows = tuple(cursor.fetchall())
             changes_schema, written = self._authorizer.changes_schema, self._authorizer.written
         self._rowids.check(written)
         if changes_schema:
             self._schema_changed = True
-            self._rowids.forget()
+            self._forget()
             self._check_defaults()
             if self._own_schema() != self._own:
                 raise MisuseError(f"tables that begin with {OWN_TABLES} are the replica's own")
@@ -251,8 +257,8 @@ class SqliteDatabase:
                       WHERE t.type = 'table' AND c.dflt_value IS NOT NULL ORDER BY 1, 2"""
         for table, column, text in self._writer.execute(defaults).fetchall():
             try:
-                with self._authorizer.operation(text):
-                    self._writer.execute(f"SELECT ({text})").fetchall()
+                with self._authorizer.operation(f"SELECT ({text})") as asked:
+                    self._writer.execute(asked).fetchall()
             except sqlite3.Error as error:
                 reason = self._authorizer.reason or str(error)
                 raise MisuseError(f"the default of {table}.{column} is not the same everywhere: {reason}") from None
@@ -273,8 +279,8 @@ class SqliteDatabase:
                 return _read(self._reader, sql, params)
             finally:
                 self._reader.set_authorizer(None)
-        with self._authorizer.query():
-            return _read(self._writer, sql, params)
+        with self._authorizer.query(sql) as text:
+            return _read(self._writer, text, params)
 
     def hash(self) -> str:
         """Of the stable state: every table, row by row in the order of its key."""
