@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from unisono.cli.experiment import experiment as app
+from unisono.cli.measuring.experiment import experiment as app
 from unisono.experiments import find
 
 ALL_WAYS = ("coded", "coded, tree", "coded, tree, recoding")

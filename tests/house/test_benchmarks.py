@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.house.test_command_line import unisono
-from unisono.cli.bench import identity, last_rows, ratios
-from unisono.cli.pairs import against
+from unisono.cli.measuring.bench import identity, last_rows, ratios
+from unisono.cli.measuring.pairs import against
 from unisono.errors import FormatError, MisuseError
 
 HOME = Path(__file__).parents[2] / "benchmarks"

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from tests.house.test_command_line import unisono
-from unisono.cli.experiment import checked, keep, parameters_of, perform
+from unisono.cli.measuring.experiment import checked, keep, parameters_of, perform
 from unisono.errors import MisuseError
 from unisono.experiments import EXPERIMENTS, Experiment, Figure, Outcome, ResultRow, find
 

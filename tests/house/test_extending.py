@@ -14,7 +14,7 @@ from tests.runtime.ens.worlds import WORLDS, Ear, MemoryWorld
 from tests.runtime.test_cluster import free_ports
 from unisono.audit import Trace, judge_trace
 from unisono.audit.judges import table
-from unisono.cli.experiment import parameters_of, perform
+from unisono.cli.measuring.experiment import parameters_of, perform
 from unisono.experiments import experiment
 from unisono.model.deployment import Deployment
 from unisono.model.journal import Header, Journal, Record

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unisono.cli.bench import load
+from unisono.cli.measuring.bench import load
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "node_memory.py"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from unisono.cli.experiment import SeedWork
 from unisono.cli.main import main
+from unisono.cli.measuring.experiment import SeedWork
 from unisono.spark.sweeps import sweep
 
 

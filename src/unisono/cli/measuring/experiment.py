@@ -17,8 +17,8 @@ from msgspec import NODEFAULT, Meta, Struct, structs
 from rich.progress import Progress
 from rich.table import Table
 
+from unisono.cli.measuring.simulate import parse_seeds
 from unisono.cli.screen import screen
-from unisono.cli.simulate import parse_seeds
 from unisono.errors import MisuseError
 from unisono.experiments import EXPERIMENTS, Experiment, Outcome, ResultRow, find
 from unisono.experiments.experiment import flag

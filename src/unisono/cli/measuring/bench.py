@@ -7,7 +7,7 @@ nothing and shows the ratio of every number to the last row of the same case. A 
 measures the cases that fit a pattern of `--only`, so that it can be done in parts, and may give its rows one by one:
 then what was measured before it is stopped is kept. Where a case has several rows of this commit, their medians are
 shown, too: `--medians` shows those and measures nothing. `--against COMMIT` measures two commits in turns
-(`unisono.cli.pairs`).
+(`unisono.cli.measuring.pairs`).
 """
 
 import inspect
@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from unisono.cli.pairs import against, show_pairs
+from unisono.cli.measuring.pairs import against, show_pairs
 from unisono.cli.screen import screen
 from unisono.errors import FormatError, MisuseError
 
@@ -103,7 +103,7 @@ def bench(
 
 def find_home() -> Path:
     """The repository's benchmarks: beneath the current directory, or beside the sources of an editable install."""
-    for root in (Path.cwd(), Path(__file__).parents[3]):
+    for root in (Path.cwd(), Path(__file__).parents[4]):
         if (root / "benchmarks" / "results").is_dir() and (root / "pyproject.toml").is_file():
             return root / "benchmarks"
     raise MisuseError("benchmarks live in the repository: run this in a checkout of unisono")

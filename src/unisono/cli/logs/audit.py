@@ -12,7 +12,7 @@ from rich.text import Text
 from unisono.audit import JUDGES, Report
 from unisono.audit.engines import ENGINES, choose, examine_file
 from unisono.audit.live.state import LiveLimits
-from unisono.cli.following import follow_file
+from unisono.cli.logs.following import follow_file
 from unisono.cli.screen import screen
 from unisono.errors import MisuseError
 from unisono.model.journal import Header

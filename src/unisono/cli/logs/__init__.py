@@ -1,0 +1,1 @@
+"""Commands that read logs: journals, deliveries of any system, JSON lines."""

@@ -1,0 +1,1 @@
+"""Commands that measure: scenarios in virtual time, the figures of papers, benchmarks."""
