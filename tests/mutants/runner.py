@@ -124,7 +124,7 @@ def run(mutant: Mutant) -> tuple[bool, str]:
         return False, "stale: " + "; ".join(problems)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch)
-        for part in ("src", "tests", "examples", "pyproject.toml"):
+        for part in ("src", "tests", "benchmarks", "examples", "pyproject.toml"):
             # What Python has compiled goes along: it is found to be old where the mutant is, and only there.
             source, skip = ROOT / part, shutil.ignore_patterns("*.egg-info")
             shutil.copytree(source, copy / part, ignore=skip) if source.is_dir() else shutil.copy(source, copy / part)

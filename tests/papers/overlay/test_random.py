@@ -36,7 +36,7 @@ def broken(
 
 @pytest.mark.parametrize(("detection", "subs"), CALM)
 def test_static_runs_are_ordered_complete_and_come_to_rest(detection: Detection, subs: int) -> None:
-    assert broken(range(40), detection, subs, churn=0.0) == {}
+    assert broken(range(100), detection, subs, churn=0.0) == {}
 
 
 @pytest.mark.parametrize(("detection", "subs"), FAILING)
