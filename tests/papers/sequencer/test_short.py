@@ -1,5 +1,6 @@
 """Groups that are told in short: an event names the last of its group before it, and stands for all before that."""
 
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -12,8 +13,10 @@ from tests.papers.sequencer.pump import Deployment, wire
 from unisono.machine import Broadcast, Heard
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Creates, Pieces, Run, Update, Wanted
+from unisono.protocols.sequencer.messages import Creates, Install, Pieces, Run, Update, Wanted
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.protocols.sequencer.topic_manager.groups import Lists
+from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 
 RULES = ("SHORT",)
 SHORT = SequencerConfig(short_from=3)
@@ -130,6 +133,39 @@ def test_after_a_restart_a_node_says_what_it_would_have_said() -> None:
         assert [run.short for run in runs] == [True]
 
 
+def told_by(node: TopicManager, topics: tuple[int, ...], now: Any, names: Any = count()) -> list[bool]:
+    """Whether an event of each of these topics is told in short, when nothing is new to anybody any more."""
+    publisher = Address(f"q{next(names)}")
+    for request in (1, 2):
+        said = [node.handle(wire(Creates(publisher, (Wanted(topic, request),))), now) for topic in topics]
+    told = [x.message for effects in said for x in effects if isinstance(x, Broadcast)]
+    return [message.pieces[0].run.short for message in told if isinstance(message, Pieces)]
+
+
+def test_who_reads_whole_timestamps_only_is_told_whole_also_after_a_move_and_a_restart() -> None:
+    """A subscriber of the release before says nothing of short ones, and would take them for whole."""
+    world = group(3, subscribers=2)
+    node, topics = world.nodes["n0"], (Topic(0), Topic(1), Topic(2))
+    assert told_by(node, (0, 1, 2), world.now) == [True] * 3
+    node.handle(wire(Install(Address("old"), 1, topics, topics)), world.now)
+    assert told_by(node, (0, 1, 2), world.now) == [False] * 3
+    again = TopicManager(node.me, None, (), (), {}, SHORT)
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(node.snapshot()), strict=False))
+    assert told_by(again, (0, 1, 2), world.now) == [False] * 3
+    node.handle(wire(Install(Address("old"), 2, topics, topics, short=True)), world.now)
+    assert told_by(node, (0, 1, 2), world.now) == [True] * 3
+
+
+def test_a_home_that_comes_from_a_node_of_the_release_before_tells_its_subscribers_whole() -> None:
+    home = group(3).nodes["n0"].hosted[Topic(0)]
+    lists = Lists()
+    packed = home.pack(lists)
+    del packed["told_whole"]
+    moved = HostedTopic(Topic(0), 2)
+    moved.unpack(packed, lists.all)
+    assert list(moved.told_whole) == [Address("s0"), Address("s1")]
+
+
 def test_full_timestamps_are_never_short() -> None:
     world = Deployment({"n0": None}, dict.fromkeys(range(5), "n0"), replace(SHORT, encoding="full"))
     for name in ("s0", "s1"):
@@ -162,7 +198,7 @@ def test_what_somebody_has_left_is_named_beside() -> None:
     world.run()
     node = world.nodes["n0"]
     topics = (Topic(0), Topic(1), Topic(2), Topic(3))
-    node.handle(Update(Address("s0"), 9, (Topic(2),), topics, {Topic(9): 1}), world.now)
+    node.handle(Update(Address("s0"), 9, (Topic(2),), topics, {Topic(9): 1}, True), world.now)
     told = []
     for topic in (0, 1, 2):
         said = node.handle(Creates(Address("q"), (Wanted(topic, 1),)), world.now)

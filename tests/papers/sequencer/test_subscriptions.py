@@ -488,7 +488,7 @@ def test_a_part_of_a_joining_that_was_given_up_says_nothing_about_the_next() -> 
     (collect,) = [one for one in alone.handle(Subscribe((T,)), Joined(T)) if isinstance(one, Collect)]
     assert alone.handle(*[Collected(X, version) for version in range(collect.version)]) == []
     (install,) = alone.handle(Collected(X, collect.version))
-    assert install == Install(Address("s"), collect.version, (T,), (X, T))
+    assert install == Install(Address("s"), collect.version, (T,), (X, T), short=True)
     assert alone.handle(*[Installed(T, version, 0) for version in range(collect.version)]) == []
     assert alone.handle(Installed(T, collect.version, 4)) == [Joined(T, 4)]
 

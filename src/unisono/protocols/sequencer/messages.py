@@ -91,6 +91,8 @@ class Collect(Struct, frozen=True, tag="Collect"):
     topics: Topics
     new: Topics
     left: Entries = {}
+    short: bool = False
+    """Whether the subscriber can read short timestamps: one of an earlier release takes them for whole ones."""
 
 
 class Install(Struct, frozen=True, tag="Install"):
@@ -101,6 +103,7 @@ class Install(Struct, frozen=True, tag="Install"):
     here: Topics
     topics: Topics
     left: Entries = {}
+    short: bool = False
 
 
 class Update(Struct, frozen=True, tag="Update"):
@@ -112,6 +115,7 @@ class Update(Struct, frozen=True, tag="Update"):
     here: Topics
     topics: Topics
     left: Entries = {}
+    short: bool = False
 
 
 class Ask(Struct, frozen=True, tag="Ask"):

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from unisono.errors import PeerError
 from unisono.model.ids import Address
 
-PROTOCOL_VERSIONS = (6, 6)
+PROTOCOL_VERSIONS = (5, 5)
 """Lowest and highest version of the wire protocol spoken here."""
 
 M = TypeVar("M")

@@ -142,8 +142,8 @@ class Joining:
         """Tells every home what it has not answered of the joining."""
         sid, version, new, left = self._sid, self.version, self.topics, self._left
         topics = self.subscribed + new
-        collects = [Collect(sid, version, here, topics, new, left) for here in self._by_home(self._uncollected)]
-        installs = [Install(sid, version, here, topics, left) for here in self._by_home(self._uninstalled)]
+        collects = [Collect(sid, version, here, topics, new, left, True) for here in self._by_home(self._uncollected)]
+        installs = [Install(sid, version, here, topics, left, True) for here in self._by_home(self._uninstalled)]
         out += [self._to_home(message) for message in collects or installs]
 
     def _by_home(self, topics: Iterable[Topic]) -> list[Topics]:
@@ -210,7 +210,7 @@ class Joining:
             out.append(Leave(topic))
         self.version += 1
         rest = self.subscribed
-        self._updates.update(dict.fromkeys(rest, Update(self._sid, self.version, (), rest, self.left)))
+        self._updates.update(dict.fromkeys(rest, Update(self._sid, self.version, (), rest, self.left, True)))
         self._updates.update(dict.fromkeys(topics, Update(self._sid, self.version, (), ())))
         self._tell(self.version, out)
         self._begin_waiting(now, out)

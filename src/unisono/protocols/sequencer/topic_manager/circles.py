@@ -61,7 +61,7 @@ class Circles:
 
     def _circle_of(self, home: HostedTopic) -> _Circle | None:
         others = home.group.listed()
-        if not 0 < self._short_from <= len(others) + 1 or not home.group.is_heard_whole:
+        if not 0 < self._short_from <= len(others) + 1 or home.told_whole or not home.group.is_heard_whole:
             return None
         if not all(x in self._hosted for x in others):
             return None

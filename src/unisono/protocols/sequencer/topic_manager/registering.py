@@ -51,20 +51,20 @@ class Registering:
             case Collect(new=new):
                 for home in homes:
                     if home.topic in heard and home.topic not in new:  # not where it has left
-                        home.register(sid, version, topics, message.left)
+                        home.register(sid, version, topics, message.left, message.short)
                 if homes:
                     collected = {home.topic: self._clock[home.topic] for home in homes}
                     self._climb(Part(collected, sid, version, new), out)
             case Install():
                 for home in homes:
-                    home.register(sid, version, topics, message.left)
+                    home.register(sid, version, topics, message.left, message.short)
                     if not self._site.is_full:
                         home.group.install(topics)  # also when this is repeated: the base may be a later one
                     gate = {x: number for x, number in home.hist.items() if x in heard}
                     out.append(Send(sid, Installed(home.topic, version, self._clock[home.topic], gate)))
             case Update():
                 for home in homes:
-                    home.register(sid, version, topics, message.left)
+                    home.register(sid, version, topics, message.left, message.short)
                     out.append(Send(sid, Updated(home.topic, version)))
 
     def pass_part(self, part: Part, out: list[Effect]) -> None:

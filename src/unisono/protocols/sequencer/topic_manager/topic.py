@@ -65,6 +65,7 @@ class HostedTopic:
         "proven",
         "requests",
         "since",
+        "told_whole",
         "topic",
         "voids",
         "waiters",
@@ -87,6 +88,8 @@ class HostedTopic:
         self.proven: Entries = {}  # numbers of other topics that have passed the meeting point with this one
         self.parked: list[Collect | Install | Update] = []
         self.voids: dict[int, None] = {}  # numbers whose payloads were withdrawn
+        self.told_whole: dict[Address, None] = {}
+        """Subscribers of an earlier release, which cannot read short timestamps."""
         self.begun_here = True
         self.since = 0  # the number with which it was begun again, when its home had forgotten
         self.aware: dict[Address, None] | None = None
@@ -182,8 +185,11 @@ class HostedTopic:
                 rows.append((first, count + 1))
         return rows
 
-    def register(self, sid: Address, version: int, topics: Topics, left: Entries) -> None:
-        self.group.register(sid, version, topics)
+    def register(self, sid: Address, version: int, topics: Topics, left: Entries, short: bool) -> None:
+        if self.group.register(sid, version, topics):
+            self.told_whole.pop(sid, None)
+            if topics and not short:
+                self.told_whole[sid] = None
         if not topics:
             return
         for x, number in left.items():  # also when the version is stale: the numbers are true all the same
@@ -198,6 +204,7 @@ class HostedTopic:
     def begin_again(self, number: int, shared_subscriptions_min: int) -> None:
         """Whatever was issued up to `number` is forgotten, and so are those who subscribed."""
         self.group = SequencingGroup(self.topic, shared_subscriptions_min)
+        self.told_whole.clear()
         self.bar.clear()
         self.proven.clear()
         self.waiters.clear()
@@ -232,6 +239,7 @@ class HostedTopic:
 
     def forget(self, client: Address) -> None:
         self.group.forget(client)
+        self.told_whole.pop(client, None)
         self.requests.pop(client, None)
         self._early.pop(client, None)
         self.finished.pop(client, None)
@@ -263,6 +271,7 @@ class HostedTopic:
             "aware": list(self.aware) if self.aware is not None else None,
             "since": self.since,
             "begun_here": self.begun_here,
+            "told_whole": list(self.told_whole),
         }
 
     def unpack(self, packed: Any, lists: list[Topics]) -> None:
@@ -283,3 +292,5 @@ class HostedTopic:
         self.voids = dict.fromkeys(packed["voids"])
         self.aware = dict.fromkeys(packed["aware"]) if packed["aware"] is not None else None
         self.since, self.begun_here = packed["since"], packed["begun_here"]
+        # A node of an earlier release says nothing of that, and had no others.
+        self.told_whole = dict.fromkeys(packed.get("told_whole", self.group.registrations))
