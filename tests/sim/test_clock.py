@@ -10,7 +10,7 @@ from unisono.model.journal import Journal
 from unisono.sim.scenario import load, play, with_options
 
 SCENARIOS = ("static", "churn", "lossy", "crash", "skew", "realtime", "leans")
-CAMPAIGN_SEEDS = {**dict.fromkeys(SCENARIOS, 2_830), "hour": 200}
+CAMPAIGN_SEEDS = {**dict.fromkeys(SCENARIOS, 2_800), "hour": 200, "outage": 200}
 """A seed of `hour` takes as long as twelve of the others."""
 
 
@@ -73,6 +73,23 @@ def test_clocks_that_are_an_hour_wrong_for_a_minute_lose_nothing_and_latency_ret
     late = [r.delivered_us - r.published_us for r in heard if r.published_us > 75_000_000]  # type: ignore[operator]
     assert len(late) > 20
     assert max(late) < 5_000_000, "the last of them restarted seconds ago"
+
+
+def test_k38_a_keeper_that_is_away_holds_up_for_seconds_what_its_publishers_say_elsewhere() -> None:
+    assert broken("outage", range(3)) == []
+    journal = play(load("clock/outage"), 3)
+    gone, back = (next(r.at_us for r in journal.records if r.kind == kind) for kind in ("crash", "restart"))
+    heard = [r for r in journal.records if r.kind == "deliver" and (r.subscriber, r.topic) == ("near-1", "near")]
+    here = [r for r in heard if r.event is not None and r.event.startswith("p0:")]  # through the node that is there
+    waits = [
+        r.delivered_us - r.published_us  # type: ignore[operator]
+        for r in here
+        if r.published_us is not None and gone + 10_000_000 < r.published_us < back
+    ]
+    assert len(waits) > 20
+    assert max(waits) < 2_000_000
+    outcomes = {r.note for r in journal.records if r.kind == "outcome" and r.who == "p0"}
+    assert outcomes == {"accepted ordered", "refused"}
 
 
 def test_leans_change_latency_and_not_what_is_heard() -> None:

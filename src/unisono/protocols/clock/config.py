@@ -35,6 +35,9 @@ class ClockConfig(Struct, frozen=True, forbid_unknown_fields=True):
     idle_lane_us: Micros = Micros(60 * SECOND)
     """A stamper that has stamped nothing on another's topic for this long closes its lane there: subscribers wait for
     nobody who is silent. Opening it again costs three ways, and for two of them all that its publisher says next."""
+    keeper_wait_us: Micros = Micros(8 * SECOND)
+    """What waits for a keeper that does not answer is Refused after this, so that whatever its publisher asked for
+    since goes on. Has to be above what a node takes to be back; below `accept_us`, else it is Unknown before that."""
     resend_us: Micros = Micros(300 * MILLISECOND)
     """Clients repeat what is not answered after this; a little over the longest round trip."""
     accept_us: Micros = Micros(10 * SECOND)

@@ -182,6 +182,7 @@ class StamperMachine:
         """A new term: what the last one promised lies below the ceiling, and the clock begins there."""
         self._clock.restart()
         self._state.bound = -1
+        self._state.unanswered.clear()  # who was away were we
         self._beats = Beats(self._me, self._addresses, self._config)
         self._state.is_warm = len(self._addresses) == 1
         if self._state.is_warm:
@@ -231,7 +232,7 @@ class StamperMachine:
         self._warmed(now)
         lost, self._state.lost = self._state.lost, []
         parked, self._state.parked = self._state.parked, []
-        effects = [effect for peer in lost for effect in self._close_lost(peer, now)]
+        effects = [effect for peer in lost for effect in self._appended(self._keeper.lose(peer, now), now)]
         effects += [effect for message in parked for effect in self._on_peer(message, now)]
         return [PERSIST, *effects, *self._drain(now), *self._beat_soon(now)]
 
@@ -332,20 +333,20 @@ class StamperMachine:
         if upto <= publisher.last:
             return [Send(message.client, StampTaken(publisher.last, publisher.stamp))]
         following = max(publisher.last, message.settled) + 1
+        runs = runs_after(message, following - 1)
+        denial = next(((request, why) for request, topic, _ in runs if (why := self._why_not(topic, now))), None)
         waits = self._state.waiting.get(message.client)
         room, is_sound = publisher.last + self._config.window, message.after <= self._ahead(now)
-        if waits is not None and follows(waits, message, room) and is_sound and self._knows_all(message):
+        if waits is not None and follows(waits, message, room) and is_sound and denial is None:
             self._state.waiting[message.client] = joined(waits, message)
             return [PERSIST, *self._drain_one(message.client, now)]
         if message.first > following or upto < following:
             return []  # overtaken by, or older than, what comes again
-        runs = runs_after(message, following - 1)
-        unknown = next(((request, topic) for request, topic, _ in runs if self._kept_at(topic) is None), None)
-        if unknown is not None:
+        if denial is not None:
             if self._state.first and not publisher.last:
                 return []  # it may have had a key before we forgot all topics
-            denied = self._refuse(message.client, unknown[0], f"nobody keeps topic {unknown[1]}")
-            rest = part_before(message, unknown[0])
+            denied = self._refuse(message.client, *denial)
+            rest = part_before(message, denial[0])
             if rest is None:
                 return denied
             return [*denied, *self._take_up(rest, self._state.publishers[message.client], now)]
@@ -430,8 +431,14 @@ class StamperMachine:
         keeper = self._keeper_of(topic)
         return None if keeper == self._me and topic not in self._lanes else keeper
 
-    def _knows_all(self, message: Create) -> bool:
-        return all(self._kept_at(topic) is not None for topic, _ in message.runs)
+    def _why_not(self, topic: Topic, now: Micros) -> str | None:
+        """Why nothing is stamped on that topic for now, nor soon."""
+        keeper = self._kept_at(topic)
+        if keeper is None:
+            return f"nobody keeps topic {topic}"
+        since = self._state.unanswered.get(keeper, now)
+        is_away = now >= since + self._config.keeper_wait_us
+        return f"{self._addresses[keeper]}, which keeps topic {topic}, does not answer" if is_away else None
 
     def _keeps(self, topic: Topic) -> bool:
         return self._kept_at(topic) == self._me
@@ -466,32 +473,34 @@ class StamperMachine:
             case CloseLane(topic=topic) if not self._keeps(topic):
                 return [Refuse(f"topic {topic} is not kept here")]
             case NotKept(topic=topic):
-                return self._deny(topic)
+                self._state.opening.pop(topic, None)
+                return self._deny(lambda each: f"nobody keeps topic {topic}" if each == topic else None)
             case OpenLane() | CloseLane() if not self._state.is_warm:
                 self._state.parked.append(message)  # whatever we append to our lanes has a stamp of our clock
                 return []
             case RenewLease() if not self._state.is_warm:
                 return []  # it is repeated
-            case OpenLane(topic=topic):
-                return self._kept(topic, self._keeper.open(message, now), now)
-            case CloseLane(topic=topic):
-                return self._kept(topic, self._keeper.close(message, now), now)
+            case OpenLane():
+                return self._appended(self._keeper.open(message, now), now)
+            case CloseLane():
+                return self._appended(self._keeper.close(message, now), now)
             case RenewLease():
                 return self._keeper.renew(message, now)
             case Leased(keeper=keeper, lease=lease):
                 self._state.leases[keeper] = max(lease, self._state.leases.get(keeper, 0))
+                self._state.unanswered.pop(keeper, None)
                 return self._drain(now)
             case Granted(topic=topic, epoch=epoch, after=after, lease=lease):
                 return self._granted(topic, epoch, after, lease, now)
             case LaneEnded(topic=topic, epoch=epoch):
                 return self._ended(topic, epoch, now)
 
-    def _kept(self, topic: Topic, effects: list[Effect], now: Micros) -> list[Effect]:
-        """What the keeper has appended to its lane."""
-        if effects:
-            self._beats.change(self._lanes[topic].claim(topic))
-            effects += self._beat_soon(now)
-        return effects
+    def _appended(self, effects: list[Effect], now: Micros) -> list[Effect]:
+        """What the keeper has appended to its lanes is listed."""
+        for effect in effects:
+            if isinstance(effect, Broadcast):
+                self._beats.change(self._lanes[effect.topic].claim(effect.topic))
+        return [*effects, *self._beat_soon(now)] if effects else []
 
     def _granted(self, topic: Topic, epoch: int, after: int, lease: int, now: Micros) -> list[Effect]:
         """Every grant is taken, also one that is not wanted any more: a lane that nobody lists stalls everybody."""
@@ -499,6 +508,7 @@ class StamperMachine:
         if keeper is None or keeper == self._me:
             return [Refuse(f"topic {topic} is not kept elsewhere")]
         self._state.opening.pop(topic, None)
+        self._state.unanswered.pop(keeper, None)
         self._state.leases[keeper] = max(lease, self._state.leases.get(keeper, 0))
         lane = self._lanes[topic] = Lane(epoch, floor=after, lean=self._state.leans.get(topic, 0), used_at=now)
         self._beats.change(lane.claim(topic))
@@ -531,16 +541,13 @@ class StamperMachine:
             else:
                 keepers[keeper] = None
         effects += [Send(self._addresses[keeper], RenewLease(self._me, self._lead(now))) for keeper in keepers]
+        before = self._state.unanswered
+        asked = [*keepers, *map(self._keeper_of, map(Topic, self._state.opening))]
+        self._state.unanswered = {keeper: before.get(keeper, now) for keeper in asked if keeper is not None}
+        effects += self._deny(lambda topic: self._why_not(topic, now))
         if self._keeper.is_needed:
-            closed = self._keeper.look_after(now)
-            self._list_changed(closed)
-            effects += [*closed, *self._beat_soon(now)] if closed else []
-        return [PERSIST, *effects] if effects else []
-
-    def _list_changed(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Broadcast):
-                self._beats.change(self._lanes[effect.topic].claim(effect.topic))
+            effects += self._appended(self._keeper.look_after(now), now)
+        return [PERSIST, *effects] if effects or before != self._state.unanswered else []
 
     # Real-time order.
 
@@ -581,16 +588,10 @@ class StamperMachine:
             self._beats.change(self._lanes[topic].claim(topic))
         return [PERSIST, Deliver(Announced(topic)), *self._beat_soon(now)]
 
-    def _deny(self, topic: Topic) -> list[Effect]:
-        """Somebody was told of a topic that is not there."""
-        self._state.opening.pop(topic, None)
-        effects: list[Effect] = []
-        for client, message in list(self._state.waiting.items()):
-            publisher = self._state.publishers.get(client) or StampedPublisher()
-            first = next(runs_after(message, max(publisher.last, message.settled)), None)
-            if first is not None and first[1] == topic:
-                effects += self._refuse(client, first[0], f"nobody keeps topic {topic}")
-        return effects
+    def _deny(self, why_not: Callable[[Topic], str | None]) -> list[Effect]:
+        """What holds up all that its publisher has asked for since."""
+        held_up = [(client, request, why_not(topic)) for client, request, topic in self._state.held_up()]
+        return [effect for client, request, why in held_up if why for effect in self._refuse(client, request, why)]
 
     def _begin_again(self, incarnation: int, now: Micros) -> list[Effect]:
         """We have forgotten some of what we said: nothing that we say from now on may be taken for it.
@@ -641,9 +642,5 @@ class StamperMachine:
         if not state.is_warm:
             state.lost.append(peer)
             return [PERSIST]
-        return [PERSIST, *self._close_lost(peer, now), *self._drain(now), *self._beat_soon(now)]
-
-    def _close_lost(self, peer: int, now: Micros) -> list[Effect]:
-        closed = self._keeper.lose(peer, now)
-        self._list_changed(closed)
-        return closed
+        closed = self._appended(self._keeper.lose(peer, now), now)
+        return [PERSIST, *closed, *self._drain(now), *self._beat_soon(now)]

@@ -1,5 +1,6 @@
 """What a stamper writes down: it is the same again after a crash, since logged inputs alone change it."""
 
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -7,6 +8,7 @@ from msgspec import Struct, field
 from unisono.model.ids import Topic
 from unisono.protocols.clock.keeper import KeeperState
 from unisono.protocols.clock.messages import CloseLane, Create, KeyRules, LaneName, OpenLane
+from unisono.protocols.clock.requests import runs_after
 from unisono.protocols.clock.stamps import Lane, StampClock
 
 BOUND_LASTS_US = 5_000_000
@@ -46,6 +48,8 @@ class StamperState(Struct):
     leases: dict[int, int] = field(default_factory=dict)
     """Keeper -> the last stamp that we may use on its topics."""
     opening: dict[int, None] = field(default_factory=dict)
+    unanswered: dict[int, int] = field(default_factory=dict)
+    """Keeper -> since when it has not answered what we ask of it."""
     leans: dict[int, int] = field(default_factory=dict)
     publishers: dict[str, StampedPublisher] = field(default_factory=dict)
     waiting: dict[str, Create] = field(default_factory=dict)
@@ -67,6 +71,15 @@ class StamperState(Struct):
     bound: int = -1
     """Of our clock's error, as it was told at the moment beside it: which requests wait depends on it."""
     bound_at: int = 0
+
+    def held_up(self) -> list[tuple[str, int, Topic]]:
+        """Of each publisher that waits: the request that the others wait for, and its topic."""
+        found = []
+        for client, message in self.waiting.items():
+            publisher = self.publishers.get(client) or StampedPublisher()
+            for request, topic, _ in islice(runs_after(message, max(publisher.last, message.settled)), 1):
+                found.append((client, request, topic))
+        return found
 
     def retire(self, topic: Topic) -> None:
         """Our lane there has ended; what was stamped on it is kept for a while."""
