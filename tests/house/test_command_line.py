@@ -110,6 +110,10 @@ WRONG_KINDS = [
     (("topics", "unisono://127.0.0.1:1", "tr*"), "one whole word"),
     (("sub", "unisono://127.0.0.1:1", "trades", "--name", "../me", "--state", "s"), "also that of a file"),
     (("init", "new.toml", "--region", "a/b"), "no name for a node"),
+    (("init", "new.toml", "--region", "eu", "--region", "eu"), "--region eu is named twice"),
+    (("node", "unisono://127.0.0.1:7474", "eu"), "the deployment file itself is read"),
+    (("rights", "unisono://127.0.0.1:7474"), "the deployment file itself is read"),
+    (("plan", "groups", "{jsonl}"), "has no subscriptions"),
     (("init", "new.toml", "--server", "n:4222"), "write nats://host:port"),
     (("init", "new.toml", "--server", "nats://n:1", "--name", "my shop"), "'my shop'"),
 ]
@@ -120,6 +124,8 @@ def test_a_wrong_file_or_address_is_one_line_and_exit_2(
     words: tuple[str, ...], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     places = {name: tmp_path / name for name in ("binary", "folder", "csv", "empty")}
+    places["jsonl"] = tmp_path / "nothing.jsonl"
+    places["jsonl"].touch()
     places["binary"].write_bytes(b"\x00\xff\xfe")
     places["csv"] = tmp_path / "rows.csv"
     places["csv"].write_text("subscriber,topic,region,rate\nann,trades,eu,1\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -67,6 +68,40 @@ def test_a_deployment_is_made_started_asked_used_and_stopped(tmp_path: Path) -> 
     away = subprocess.run([*UNISONO, "status", file], capture_output=True, text=True, timeout=60)
     assert away.returncode == 1
     assert "does not answer" in " ".join(away.stdout.split())
+
+
+def test_a_line_of_stdin_is_an_event_before_the_next_is_there_and_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    file, where = str(tmp_path / "deployment.toml"), f"unisono://127.0.0.1:{port}"
+    unisono("init", file, "--port", str(port))
+    node = start("node", file, "local-1")
+    with connect_sync(where, timeout=60) as session, session.subscribe("trades") as stream:
+        reads, writes = os.pipe()
+        publishing = subprocess.Popen([*UNISONO, "pub", where, "trades"], stdin=reads, stderr=subprocess.PIPE)
+        os.write(writes, b"one\r\nt")
+        assert [event.payload for event in stream.take(1, timeout=60)] == [b"one"]
+        os.write(writes, b"wo\n\nfour")
+        assert [event.payload for event in stream.take(2, timeout=60)] == [b"two", b""]
+        publishing.send_signal(signal.SIGINT)
+        assert publishing.wait(60) == 130
+        assert publishing.stderr is not None
+        assert publishing.stderr.read() == b""
+        os.close(writes)
+        os.close(reads)
+        assert unisono("pub", where, "trades", text="the\nlast") == ""
+        assert [event.payload for event in stream.take(2, timeout=60)] == [b"the", b"last"]
+    node.send_signal(signal.SIGTERM)
+    node.communicate(timeout=60)
+
+
+def test_ctrl_c_ends_a_command_that_still_connects() -> None:
+    (port,) = free_ports(1)
+    connecting = start("sub", f"unisono://127.0.0.1:{port}", "trades", "--timeout", "600")
+    assert connecting.stderr is not None
+    assert "asking again for 600 s" in connecting.stderr.readline()
+    connecting.send_signal(signal.SIGINT)
+    assert connecting.communicate(timeout=60) == ("", "")
+    assert connecting.returncode == 0
 
 
 def test_init_writes_a_star_with_measured_round_trips_and_keeps_what_is_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import unisono
+from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono import MisuseError, Notification, Session
 
@@ -141,6 +142,24 @@ def test_a_stop_ends_the_wait_before_the_next_try() -> None:
 
     serve(app, play)
     assert tries == [1, 1], "the last try, and no dead letter"
+
+
+def test_a_stop_ends_the_wait_for_a_deployment_that_is_not_there() -> None:
+    (port,) = free_ports(1)
+    app, stop = unisono.App(f"unisono://127.0.0.1:{port}", timeout=600), asyncio.Event()
+
+    @app.on("a")
+    async def never(event: Notification) -> None:
+        raise AssertionError
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            serving = asyncio.ensure_future(app.serve(stop))
+            await asyncio.sleep(0)
+            stop.set()
+            await serving
+
+    asyncio.run(run())
 
 
 def test_a_named_subscription_commits_what_was_handled(tmp_path: Path) -> None:

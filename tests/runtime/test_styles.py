@@ -1,6 +1,9 @@
 """Other ways to touch it: without an event loop, by decorators, and under faults in users' own tests."""
 
 import asyncio
+import signal
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,6 +33,58 @@ def test_errors_reach_the_caller_of_the_facade() -> None:
         session.subscribe("a", order="realtime")
     with pytest.raises(unisono.MisuseError, match="not open"):
         session.publish("a", 1)
+
+
+def test_the_facade_has_what_streams_have() -> None:
+    with unisono.connect_sync("memory://") as session:
+        with session.subscribe("a", type=dict) as stream:
+            stream.subscribe("b")
+            session.publish("b", {"n": 1}, {"key": "x"})
+            (event,) = stream.take(1, timeout=10)
+            assert event.attributes["key"] == "x"
+            assert stream.position() == event.position
+            stream.unsubscribe("b")
+            session.publish("b", {"n": 2})
+            session.publish("a", {"n": 3})
+            assert [event.data for event in stream.take(1, timeout=10)] == [{"n": 3}]
+        assert list(stream) == []
+
+
+def test_the_facade_is_entered_once() -> None:
+    session = unisono.connect_sync("memory://")
+    with session:
+        pass
+    with pytest.raises(unisono.MisuseError, match="a session is entered once"), session:
+        pass
+
+
+def test_an_interrupt_ends_the_wait_for_an_event_and_loses_none() -> None:
+    """As in a notebook: the cell that reads is interrupted, and run again."""
+    with unisono.connect_sync("memory://") as session, session.subscribe("a") as stream:
+        session.publish("a", 1)
+        assert next(stream).data == 1
+        interrupt = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+        session.publish_all("a", [2, 3])
+        assert [event.data for event in stream.take(2, timeout=10)] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (lambda: unisono.App(""), "the address is empty"),
+        (lambda: unisono.App("http://eu"), "connect to unisono://"),
+        (lambda: unisono.App("memory://", timeout=0), "timeout=0"),
+        (lambda: unisono.App("memory://").on(print), "is given the topics"),
+        (lambda: unisono.App("memory://").on(), "at least one topic"),
+        (lambda: unisono.App("memory://").on("a", order="best"), "order is one of"),
+    ],
+)
+def test_what_an_app_can_never_do_is_told_where_it_is_written(wrong: Callable[[], Any], problem: str) -> None:
+    with pytest.raises(unisono.MisuseError, match=problem):
+        wrong()
 
 
 def test_decorated_functions_are_called_in_order() -> None:

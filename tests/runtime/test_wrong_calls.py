@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import unisono
-from unisono import MisuseError, Session
+from unisono import MisuseError, Session, TransportError
 
 WRONG: dict[str, Callable[[Any], Any]] = {
     "a topic is text": lambda s: s.subscribe(["a", "b"]),
@@ -56,6 +57,8 @@ def test_a_wrong_type_names_its_argument(problem: str) -> None:
         ({"where": "memory://", "timeout": 0}, "timeout=0"),
         ({"where": "memory://", "timeout": float("nan")}, "timeout=nan"),
         ({"where": "memory://", "journal": __file__}, f"journal: no file can be written to the directory {__file__}"),
+        ({"where": "unisono://[::1:7474"}, r"write an IPv6 address as \[::1\]:7474"),
+        ({"where": "nats://[::1:4222"}, r"write an IPv6 address as \[::1\]:7474"),
     ],
 )
 def test_a_wrong_way_to_connect_names_its_argument(options: dict[str, Any], problem: str) -> None:
@@ -96,3 +99,93 @@ def test_a_stream_is_entered_once() -> None:
 
 def test_testing_comes_with_the_package() -> None:
     assert unisono.testing.deployment.__doc__
+
+
+def test_a_session_that_was_not_entered_says_so() -> None:
+    opening: Any = unisono.connect("memory://")
+    with pytest.raises(MisuseError, match="not connected yet, so there is no publish: use 'async with"):
+        opening.publish("a", 1)
+    assert not hasattr(opening, "_repr_html_")  # what notebooks ask of everything
+
+    async def awaited() -> None:
+        await opening
+
+    with pytest.raises(MisuseError, match=r"use 'async with unisono\.connect"):
+        asyncio.run(awaited())
+
+
+def test_a_closed_session_is_not_entered_again() -> None:
+    async def run() -> None:
+        async with unisono.connect("memory://") as session:
+            pass
+        async with session:
+            pass
+
+    with pytest.raises(MisuseError, match="the session is closed"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("use", ["publish", "publisher", "subscribe"])
+def test_a_session_of_another_event_loop_is_refused_and_not_waited_for(use: str) -> None:
+    async def elsewhere(session: Session) -> None:
+        if use == "publish":
+            await session.publish("a", 1)
+        elif use == "publisher":
+            await session.publisher("a")
+        else:
+            await session.subscribe("a").__aenter__()
+
+    async def run() -> None:
+        async with unisono.connect("memory://") as session:
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere(session)))
+
+    with pytest.raises(MisuseError, match="was opened in another event loop"):
+        asyncio.run(run())
+
+
+def test_a_stream_has_one_reader_at_a_time() -> None:
+    async def run() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("a") as stream:
+            first = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0)
+            with pytest.raises(MisuseError, match="somebody reads this stream already"):
+                await anext(stream)
+            await session.publish("a", 1)
+            assert (await first).data == 1
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.01)  # who has given up reads no more
+            await session.publish("a", 2)
+            assert (await anext(stream)).data == 2
+
+    asyncio.run(run())
+
+
+def test_a_name_without_a_place_for_its_position_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def subscribe(state: Path | None) -> None:
+        async with unisono.connect("memory://", state=state) as session:
+            session.subscribe("a", name="mine")
+
+    with pytest.raises(MisuseError, match=r"name='mine' keeps its position in a directory"):
+        asyncio.run(subscribe(None))
+    with pytest.raises(MisuseError, match=r"state: no file can be written to the directory .*file/in: Not a directory"):
+        asyncio.run(subscribe(tmp_path / "file" / "in"))
+    (tmp_path / "mine.position").write_bytes(b"\xff")
+    with pytest.raises(MisuseError, match=r"mine\.position cannot be read: not a text file"):
+        asyncio.run(subscribe(tmp_path))
+
+
+def test_a_position_that_cannot_be_kept_is_the_fault_of_the_disk(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            unisono.connect("memory://", state=tmp_path) as session,
+            session.subscribe("a", name="mine") as stream,
+        ):
+            await session.publish("a", 1)
+            event = await anext(stream)
+            (tmp_path / "mine.tmp").mkdir()  # where it would be written
+            with pytest.raises(TransportError, match="the position of 'mine' is not kept"):
+                await stream.commit(event.position)
+
+    asyncio.run(run())

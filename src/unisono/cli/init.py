@@ -99,6 +99,10 @@ def init(
     if plan.broker in ("nats", "jetstream") and not plan.servers:
         raise MisuseError(f"--broker {plan.broker} wants at least one --server nats://host:port")
     plan = msgspec.structs.replace(plan, round_trip_ms=_known(plan.places) | plan.round_trip_ms)
+    named = [place.region for place in plan.places]
+    if len({*named}) < len(named):
+        twice = next(each for each in named if named.count(each) > 1)
+        raise MisuseError(f"--region {twice} is named twice: one node per region is written, add others to the file")
     text = compose(plan)
     deployment = parse_deployment(text)
     try:

@@ -17,6 +17,8 @@ import typer
 from unisono.errors import UnisonoError, said
 
 CANNOT_RUN = 2
+INTERRUPTED = 130
+"""What shells say of a command that Ctrl-C has ended."""
 
 
 class Command(NamedTuple):
@@ -141,6 +143,8 @@ def main() -> None:
     try:
         application(wanted)(prog_name="unisono")
         return
+    except KeyboardInterrupt:  # while it was still being read
+        sys.exit(INTERRUPTED)
     except UnisonoError as error:
         problem = str(error)
     except ModuleNotFoundError as error:

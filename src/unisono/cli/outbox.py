@@ -9,7 +9,7 @@ import typer
 
 from unisono.cli.context import Destination, reach
 from unisono.cli.options import Json, Token, Where
-from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.driver.loop import run, unless_stopped
 
 if TYPE_CHECKING:
     from unisono.outbox.relay import OutboxStatus
@@ -33,7 +33,7 @@ def outbox(
 
     Example: unisono outbox unisono://127.0.0.1:7474 postgres://app@127.0.0.1/shop --table outbox
     """
-    run(_relay(reach(where, token, None), url, table, topic, otherwise, name, as_json))
+    run(unless_stopped(_relay(reach(where, token, None), url, table, topic, otherwise, name, as_json)))
 
 
 async def _relay(
@@ -48,22 +48,22 @@ async def _relay(
     from unisono.outbox.relay import Outbox  # help is there without the extra `postgres`
     from unisono.postgres.address import place_of
 
-    stop = asyncio.ensure_future(stop_signal().wait())
     async with Outbox(at.where, url, table, topic=topic, otherwise=otherwise, name=name, token=at.token) as relay:
         print(f"rows of {table} at {place_of(url)} become events", file=sys.stderr, flush=True)
         relaying = asyncio.ensure_future(relay.run())
         told: OutboxStatus | None = None
-        while not stop.done() and not relaying.done():
-            status = relay.status()
-            if status != told:
-                told = status
-                sys.stdout.write(_line(status, as_json) + "\n")
-                sys.stdout.flush()
-            await asyncio.wait([stop, relaying], timeout=SAID_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-        if relaying.done():
+        try:
+            while not relaying.done():
+                status = relay.status()
+                if status != told:
+                    told = status
+                    sys.stdout.write(_line(status, as_json) + "\n")
+                    sys.stdout.flush()
+                await asyncio.wait([relaying], timeout=SAID_EVERY_S)
             relaying.result()
-        relaying.cancel()
-        await asyncio.wait([relaying])
+        finally:
+            relaying.cancel()
+            await asyncio.wait([relaying])
 
 
 def _line(status: "OutboxStatus", as_json: bool) -> str:

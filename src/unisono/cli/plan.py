@@ -54,11 +54,18 @@ def groups(
 
         planning.check_file(file)
         found = planning.plan_groups(planning.load(session.session_on(on, "unisono plan"), file), shared, where)
+    if not found.subscribers:
+        raise MisuseError(f"{file} has no subscriptions: a row is a subscriber and a topic")
     if as_json:
         typer.echo(msgspec.json.encode(to_json(found)))
         return
     console = screen()
-    table = Table(title=f"{len(found.groups)} topics, {found.subscribers} subscribers")
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title=f"{len(found.groups)} topics, {found.subscribers} subscribers",
+        title_justify="left",
+    )
     for title in ("topic", "subscribers", "group", "ordered against", "nodes visited"):
         table.add_column(title, justify="right" if title in ("subscribers", "group") else "left")
     for group in found.groups[:top]:
@@ -123,7 +130,7 @@ def placement(
         )
         return
     console = screen()
-    shown = Table(title=f"{found.tree.name}: {len(found.homes)} topics")
+    shown = Table(box=None, pad_edge=False, title=f"{found.tree.name}: {len(found.homes)} topics", title_justify="left")
     for title in ("home", "topics"):
         shown.add_column(title)
     for region in dict.fromkeys(found.homes.values()):
@@ -168,7 +175,12 @@ def regions(
         typer.echo(msgspec.json.encode(found))
         return
     console = screen()
-    shown = Table(title=f"a broker sends up to {found.copies_per_s_max:.0f} copies per second")
+    shown = Table(
+        box=None,
+        pad_edge=False,
+        title=f"a broker sends up to {found.copies_per_s_max:.0f} copies per second",
+        title_justify="left",
+    )
     for title in ("region", "events/s", "notifications/s", "brokers by level", "fan-out", "busiest"):
         shown.add_column(title, justify="left" if title in ("region", "brokers by level") else "right")
     for tree in found.trees:
@@ -243,7 +255,7 @@ def leans(
         typer.echo(msgspec.json.encode({"leans": lanes, **means}))
         return
     console = screen()
-    shown = Table(title=f"{len(found.leans_us)} lanes")
+    shown = Table(box=None, pad_edge=False, title=f"{len(found.leans_us)} lanes", title_justify="left")
     for title in ("topic", "stamped in", "leans by, ms"):
         shown.add_column(title, justify="right" if "ms" in title else "left")
     for (topic, region), us in found.leans_us.items():

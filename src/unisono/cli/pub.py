@@ -1,7 +1,12 @@
 """`unisono pub`: publish from the shell."""
 
+import asyncio
+import io
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -17,6 +22,9 @@ from unisono.model.interest import check_topic_name
 from unisono.model.time import parse_span
 from unisono.runtime.connect import connect
 from unisono.runtime.driver.loop import run
+
+CHUNK_BYTES = 1 << 16
+"""Read from stdin at once."""
 
 
 def pub(
@@ -49,7 +57,7 @@ def pub(
     check_topic_name(topic)
     if deadline is not None:
         parse_span(deadline, "--deadline")
-    lines = iter(payload) if payload else (line.rstrip("\n") for line in sys.stdin)
+    lines = _given(payload) if payload else _typed()
     tally = run(_publish(reach(where, token, authority), topic, lines, attributes, deadline, timeout, as_json))
     if tally.refused or tally.unknown:
         raise UnisonoError(tally.told(topic))
@@ -84,7 +92,44 @@ def _attribute(text: str) -> tuple[str, Scalar]:
         return name, value
 
 
-def _shown(line: str) -> dict[str, Scalar] | None:
+async def _given(payloads: list[str]) -> AsyncIterator[bytes]:
+    for payload in payloads:
+        yield payload.encode()
+
+
+async def _typed() -> AsyncIterator[bytes]:
+    """The lines of stdin, each as soon as it is there: whoever waits for the next one keeps no other waiting.
+
+    The thread that reads can be left where it waits, and the file beneath the buffer has no lock that it would hold.
+    """
+    loop, file = asyncio.get_running_loop(), sys.stdin.buffer
+    read = file.raw.read if isinstance(file, io.BufferedReader) else file.read
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(1)
+
+    def hand_over() -> None:
+        with suppress(RuntimeError, CancelledError):  # the loop is closed: nobody reads any more
+            while asyncio.run_coroutine_threadsafe(put(read(CHUNK_BYTES)), loop).result():
+                pass
+
+    async def put(chunk: bytes) -> bool:
+        await chunks.put(chunk)
+        return bool(chunk)
+
+    if sys.stdin.isatty():
+        print("each line that you type is an event; Ctrl-D ends", file=sys.stderr)
+    threading.Thread(target=hand_over, daemon=True).start()
+    begun: list[bytes] = []
+    while chunk := await chunks.get():
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            yield (b"".join([*begun, line])).removesuffix(b"\r")
+            begun.clear()
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield last
+
+
+def _shown(line: bytes) -> dict[str, Scalar] | None:
     """What filters see of a line without --attr."""
     try:
         return attributes_of(msgspec.json.decode(line))
@@ -95,7 +140,7 @@ def _shown(line: str) -> dict[str, Scalar] | None:
 async def _publish(
     at: Destination,
     topic: str,
-    lines: Iterator[str],
+    lines: AsyncIterator[bytes],
     attributes: dict[str, Scalar] | None,
     deadline: str | None,
     timeout: float,
@@ -106,9 +151,9 @@ async def _publish(
         looks = attributes is None and session.deployment.kind != "sequencer"
         if not as_json:
             publisher = await session.publisher(topic)
-            for line in lines:
+            async for line in lines:
                 try:
-                    await publisher.send(line.encode(), _shown(line) if looks else attributes, deadline=deadline)
+                    await publisher.send(line, _shown(line) if looks else attributes, deadline=deadline)
                 except MisuseError as error:  # this line alone: too long for the broker, as a rule
                     tally.refused += 1
                     print(f"refused: {error}", file=sys.stderr)
@@ -116,10 +161,10 @@ async def _publish(
             for failure in publisher.failures:
                 print(f"{type(failure).__name__.lower()}: {failure.reason}", file=sys.stderr)
             return _Tally(publisher.accepted, tally.refused + publisher.refused, publisher.unknown)
-        for line in lines:
+        async for line in lines:
             try:
                 shown = _shown(line) if looks else attributes
-                outcome = await session.publish(topic, line.encode(), shown, deadline=deadline)
+                outcome = await session.publish(topic, line, shown, deadline=deadline)
             except MisuseError as error:
                 outcome = Refused(0, str(error))
             match outcome:

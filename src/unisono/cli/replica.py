@@ -13,7 +13,7 @@ from unisono.replicas.comparing import Difference, ReplicaFile, differences, rea
 from unisono.replicas.opening import name_of
 from unisono.replicas.replica import Replica, ReplicaStatus
 from unisono.runtime.connect import connect
-from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.driver.loop import run, unless_stopped
 
 SAID_EVERY_S = 1.0
 
@@ -47,25 +47,24 @@ def serve(
 
     Example: unisono replica serve unisono://127.0.0.1:7474 app.db --topic stock
     """
-    run(_serve(reach(where, token, authority), place, topic, name, as_json))
+    run(unless_stopped(_serve(reach(where, token, authority), place, topic, name, as_json)))
 
 
 async def _serve(at: Destination, place: str, topics: list[str], name: str | None, as_json: bool) -> None:
-    stop = asyncio.ensure_future(stop_signal().wait())
     async with (
         connect(at.where, token=at.token, authority=at.authority) as session,
         Replica(session, place, topics, name=name) as served,
     ):
         print(f"{name_of(place)} follows {', '.join(topics)}", file=sys.stderr, flush=True)
         told: ReplicaStatus | None = None
-        while not stop.done():
+        while True:
             status = served.status()
             if status != told:
                 told = status
                 sys.stdout.write(_line(status, as_json) + "\n")
                 sys.stdout.flush()
             served.check_alive()
-            await asyncio.wait([stop], timeout=SAID_EVERY_S)
+            await asyncio.sleep(SAID_EVERY_S)
 
 
 def _line(status: ReplicaStatus, as_json: bool) -> str:

@@ -61,12 +61,12 @@ async def _once(at: Destination, timeout: float, as_json: bool) -> bool:
 
 
 async def _watch(at: Destination, timeout: float, as_json: bool) -> bool:
-    stop, well = stop_signal(), True
+    stop, well = asyncio.ensure_future(stop_signal().wait()), True
     live = None if as_json else Live(console=screen(), auto_refresh=False)
     if live is not None:
         live.start()
     try:
-        while not stop.is_set():
+        while not stop.done():
             deployment, reports = await ask_all(at, timeout, AskReport, NodeReport)
             well = not problems(reports)
             if live is None:
@@ -74,7 +74,7 @@ async def _watch(at: Destination, timeout: float, as_json: bool) -> bool:
                 sys.stdout.flush()
             else:
                 live.update(_draw(deployment, reports), refresh=True)
-            await asyncio.wait([asyncio.ensure_future(stop.wait())], timeout=AGAIN_S)
+            await asyncio.wait([stop], timeout=AGAIN_S)
     finally:
         if live is not None:
             live.stop()

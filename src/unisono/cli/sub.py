@@ -1,6 +1,5 @@
 """`unisono sub`: subscribe from the shell."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +15,7 @@ from unisono.runtime.client.subscription.notification import Notification
 from unisono.runtime.client.subscription.position import numbers_of
 from unisono.runtime.client.subscription.request import subscribe_request
 from unisono.runtime.connect import connect
-from unisono.runtime.driver.loop import run, stop_signal
+from unisono.runtime.driver.loop import run, unless_stopped
 
 
 def sub(
@@ -83,7 +82,8 @@ def sub(
         raise MisuseError(f"--name {name} resumes where it was, which is kept in a directory: add --state DIRECTORY")
     session = {"state": state, "region": region, "journal": journal, "timeout": timeout}
     commits = name is not None or group is not None
-    run(_subscribe(reach(where, token, authority), session, tuple(topics), options, count, commits, as_json))
+    at = reach(where, token, authority)
+    run(unless_stopped(_subscribe(at, session, tuple(topics), options, count, commits, as_json)))
 
 
 async def _subscribe(
@@ -95,18 +95,9 @@ async def _subscribe(
     commits: bool,
     as_json: bool,
 ) -> None:
-    stop = stop_signal()
     async with connect(at.where, token=at.token, authority=at.authority, **session_options) as session:
         stream = session.subscribe(*topics, **options)
-        reading = asyncio.ensure_future(_read(stream, ", ".join(topics), options, count, commits, as_json))
-        stopped = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if reading.done():
-            reading.result()
-            return
-        reading.cancel()
-        await asyncio.wait([reading])
+        await _read(stream, ", ".join(topics), options, count, commits, as_json)
 
 
 async def _read(

@@ -60,6 +60,7 @@ DEPLOYMENT_VERSION = 1
 
 HOST_AND_PORT = re.compile(r"(\[[0-9a-f:]+\]|[A-Za-z0-9.\-]+):\d+")
 """What somebody writes who forgets the scheme."""
+URL = re.compile(r"[a-z+]+:/")
 WORD = re.compile(r"[A-Za-z0-9_\-]+")
 REPLICAS_MAX = 5
 """Of a stream or a bucket of JetStream."""
@@ -134,6 +135,8 @@ def load_deployment(path: Path) -> Deployment:
         todo = f"write one with: unisono init {path}"
         if HOST_AND_PORT.fullmatch(str(path)) is not None:
             todo = f"the address of a node is unisono://{path}, of a NATS server nats://{path}"
+        elif URL.match(str(path)) is not None:
+            todo = "an address is no answer here: the deployment file itself is read"
         raise FormatError(str(path), f"No such file; {todo}") from None
     except OSError as error:
         raise FormatError(str(path), error.strerror or str(error)) from None

@@ -34,6 +34,7 @@ from unisono.runtime.client.publishing.topic_window import Outcome
 from unisono.runtime.client.session import Session
 from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.request import subscribe_request
 from unisono.runtime.connect import connect
 from unisono.runtime.driver.loop import run, stop_signal
 
@@ -62,6 +63,7 @@ class App:
 
     def __init__(self, where: str | Path | Deployment, **options: Any) -> None:
         """`options` are those of `unisono.connect`."""
+        connect(where, **options)  # a wrong one is told here, and not when it runs
         self._where, self._options = where, options
         self._handlers: list[tuple[tuple[str, ...], dict[str, Any], Handling, Handler]] = []
 
@@ -73,6 +75,9 @@ class App:
         @app.on("orders", group="billing", retries=5, backoff="1s", dead_letter="orders.dead")
         async def bill(event): ...
         """
+        if topics and callable(topics[0]):
+            raise MisuseError('@app.on is given the topics that are heard: @app.on("trades")')
+        subscribe_request(*topics, **options)
         expect("retries", retries, int, "a number of tries after the first")
         expect("backoff", backoff, str, 'text with a unit, like "200ms"')
         if retries < 0:
@@ -100,8 +105,17 @@ class App:
         if session is not None:
             await self._serve(session, stop)
             return
-        async with connect(self._where, **self._options) as mine:
-            await self._serve(mine, stop)
+        async with AsyncExitStack() as stack:
+            connecting = asyncio.ensure_future(stack.enter_async_context(connect(self._where, **self._options)))
+            stopped = asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait([connecting, stopped], return_when=asyncio.FIRST_COMPLETED)
+                if connecting.done():
+                    await self._serve(connecting.result(), stop)
+            finally:
+                stopped.cancel()
+                connecting.cancel()
+                await asyncio.wait([connecting])
 
     def run(self) -> None:
         """Runs until SIGTERM or Ctrl-C, or raises what a handler raised."""
@@ -111,27 +125,30 @@ class App:
         await self.serve(stop_signal())
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
-        async with AsyncExitStack() as stack:
-            calling, streams = [], []
-            for topics, options, handling, handler in self._handlers:
-                stream = await stack.enter_async_context(session.subscribe(*topics, **options))
-                streams.append(stream)
-                calling.append(asyncio.ensure_future(_Calling(session, stream, handling, handler, stop).run()))
-            stopped = asyncio.ensure_future(stop.wait())
-            try:
-                await asyncio.wait([*calling, stopped], return_when=asyncio.FIRST_COMPLETED)
-                if stop.is_set():
-                    for stream in streams:
-                        await stream.close()
-                    await asyncio.wait(calling)
-                for task in calling:
-                    if task.done():
-                        task.result()
-            finally:
-                stopped.cancel()
-                for task in calling:
-                    task.cancel()
-                await asyncio.wait([*calling, stopped])
+        """The handlers side by side: one that waits for its turn in a group keeps no other waiting."""
+        callings = [
+            _Calling(session, session.subscribe(*topics, **options), handling, handler, stop)
+            for topics, options, handling, handler in self._handlers
+        ]
+        running = {asyncio.ensure_future(calling.run()): calling for calling in callings}
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([*running, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                for task, calling in running.items():
+                    if calling.has_begun:
+                        await calling.close()
+                    else:
+                        task.cancel()  # it still waits, perhaps for ever
+                await asyncio.wait(running)
+            for task in running:
+                if task.done() and not task.cancelled():
+                    task.result()
+        finally:
+            stopped.cancel()
+            for task in running:
+                task.cancel()
+            await asyncio.wait([*running, stopped])
 
 
 class _Calling:
@@ -143,15 +160,23 @@ class _Calling:
         self._session, self._stream, self._handling, self._stop = session, stream, handling, stop
         self._handler, self._name = handler, getattr(handler, "__name__", "handler")
         self._uncommitted = 0
+        self.has_begun = False
+        """The subscription is in force."""
 
     async def run(self) -> None:
-        async for event in self._stream:
-            error = await self._try(event)
-            if error is not None:
-                if self._stop.is_set():
-                    return  # not handled and not committed: it comes again
-                await self._bury(event, error)
-            await self._commit(event)
+        async with self._stream as stream:
+            self.has_begun = True
+            async for event in stream:
+                error = await self._try(event)
+                if error is not None:
+                    if self._stop.is_set():
+                        return  # not handled and not committed: it comes again
+                    await self._bury(event, error)
+                await self._commit(event)
+
+    async def close(self) -> None:
+        """Nothing new is handled; what is under way comes to its end."""
+        await self._stream.close()
 
     async def _try(self, event: Notification) -> Exception | None:
         """What the handler raised the last time; None if it came to its end."""

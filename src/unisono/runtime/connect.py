@@ -8,10 +8,10 @@ path/to/deployment.toml           the deployment itself
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from types import NoneType
-from typing import get_args
+from types import NoneType, TracebackType
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from unisono.errors import MisuseError
@@ -21,7 +21,7 @@ from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.runtime.brokers.deployed import set_hub
 from unisono.runtime.brokers.memory.adapter import Hub, HubConfig
 from unisono.runtime.client.causal import CausalSession
-from unisono.runtime.client.finding import find_deployment
+from unisono.runtime.client.finding import check_address, find_deployment
 from unisono.runtime.client.overlay import OverlaySession
 from unisono.runtime.client.regions import RegionsSession
 from unisono.runtime.client.sequenced import SequencedSession
@@ -41,11 +41,37 @@ class _MemoryNode:
         self.starting = asyncio.Lock()
 
 
+HOW_TO_CONNECT = "use 'async with unisono.connect(…) as session:'"
+
 _memory: dict[tuple[asyncio.AbstractEventLoop, str], _MemoryNode] = {}
 
 
-@asynccontextmanager
-async def connect(
+class Connecting(AbstractAsyncContextManager[Session]):
+    """What `connect` returns: entered with `async with`, it is a session."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[Session]) -> None:
+        self._opening = opening
+
+    async def __aenter__(self) -> Session:
+        return await self._opening.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._opening.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # type checkers say it themselves
+
+        def __await__(self) -> Any:
+            raise MisuseError(HOW_TO_CONNECT)
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or not hasattr(Session, name):
+                raise AttributeError(name)
+            raise MisuseError(f"not connected yet, so there is no {name}: {HOW_TO_CONNECT}")
+
+
+def connect(
     where: str | Path | Deployment,
     *,
     token: str | None = None,
@@ -58,7 +84,7 @@ async def connect(
     state: str | Path | None = None,
     region: str | None = None,
     timeout: float = 10.0,
-) -> AsyncGenerator[Session, None]:
+) -> Connecting:
     """Connects to a deployment; sessions of all kinds have the same methods.
 
     async with unisono.connect("unisono://127.0.0.1:7474") as session:
@@ -68,6 +94,8 @@ async def connect(
     `journal` is a directory for what is published and told; record="all" adds when each event left and arrived.
     """
     expect("connect: the first argument", where, (str, Path, Deployment), "an address or a deployment file")
+    if isinstance(where, str):
+        check_address(where)
     expect("token", token, (str, NoneType), "text")
     expect("timeout", timeout, (int, float), "a number of seconds")
     if not timeout > 0:
@@ -85,10 +113,20 @@ async def connect(
         state=Path(state) if state is not None else None,
     )
     if isinstance(where, str) and where.startswith("memory://"):
-        async with _in_memory(where.removeprefix("memory://"), config) as local:
-            yield local
-        return
-    deployment, base = await find_deployment(where, token or "", timeout, authority, own)
+        return Connecting(_in_memory(where.removeprefix("memory://"), config))
+    return Connecting(_found(where, token, authority, own, config))
+
+
+@asynccontextmanager
+async def _found(
+    where: str | Path | Deployment,
+    token: str | None,
+    authority: str | Path | None,
+    own: dict[str, str | Path | None],
+    config: SessionConfig,
+) -> AsyncGenerator[Session, None]:
+    region = config.region
+    deployment, base = await find_deployment(where, token or "", config.open_s, authority, own)
     regions = [each.name for each in deployment.regions]
     if region is not None and regions and region not in regions:
         raise MisuseError(f"region {region!r} is not one of deployment {deployment.name}: {', '.join(regions)}")
@@ -118,7 +156,7 @@ _CONTENT: dict[str, type[OverlaySession] | type[RegionsSession] | type[CausalSes
 
 
 @asynccontextmanager
-async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[SequencedSession, None]:
+async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[Session, None]:
     async with hold_memory(name) as node:
         session = SequencedSession(node.deployment, Path(), "", config, node.links)
         await session.open()

@@ -104,6 +104,30 @@ def test_who_takes_over_goes_on_after_the_last_commit(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_a_handler_that_waits_for_its_turn_keeps_no_other_waiting_and_can_be_stopped(tmp_path: Path) -> None:
+    async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
+        app, stop, heard = unisono.App(deployment), asyncio.Event(), []
+
+        @app.on("a", group="workers")
+        async def wait(event: unisono.Notification) -> None:
+            heard.append(event.topic)
+
+        @app.on("b")
+        async def hear(event: unisono.Notification) -> None:
+            heard.append(event.topic)
+
+        async with session.subscribe("a", group="workers"):
+            serving = asyncio.ensure_future(app.serve(stop))
+            while not heard and not serving.done():  # until the subscription is in force
+                await session.publish("b", 1)
+            stop.set()
+            async with asyncio.timeout(60):
+                await serving
+        assert set(heard) == {"b"}
+
+    play(tmp_path, story)
+
+
 def test_a_member_that_was_replaced_hears_of_it(tmp_path: Path) -> None:
     async def story(deployment: Deployment, nodes: list[Node], session: Session) -> None:
         async with session.subscribe("a", "b", group="workers") as one:

@@ -87,7 +87,7 @@ class CausalSession(ContentSession):
 
     async def open(self) -> None:
         self.links.attach(self.address, self)
-        self._is_open = True
+        self._begin()
         self._search.start()
         try:
             await self._connected()

@@ -51,8 +51,6 @@ async def find_deployment(
         files["credentials"] = str(Path(named).absolute())
     if authority is not None and authority != SYSTEM:
         files["authority"] = str(Path(authority).absolute())
-    if where == "":
-        raise MisuseError("the address is empty: write unisono://host:port, or the path of a deployment file")
     if isinstance(where, Deployment):
         found, base = where, Path()
     elif isinstance(where, str) and "://" in where:
@@ -73,8 +71,15 @@ async def find_deployment(
 
 
 def check_address(where: str) -> None:
-    """Raises MisuseError for what nobody can connect to, before anybody tries."""
-    parts = urlsplit(where)
+    """Raises MisuseError for what nobody can connect to, before anybody tries; a path may be anything."""
+    if where == "":
+        raise MisuseError("the address is empty: write unisono://host:port, or the path of a deployment file")
+    if "://" not in where:
+        return
+    try:
+        parts = urlsplit(where)
+    except ValueError:
+        raise MisuseError(f"{without_credentials(where)!r}: write an IPv6 address as [::1]:7474") from None
     if parts.scheme not in ("unisono", "unisono+srv", "nats", "memory"):
         raise MisuseError(
             f"{without_credentials(where)!r}: connect to unisono://, nats://, unisono+srv:// or memory://, "
@@ -95,8 +100,11 @@ async def _find(where: str, token: str, timeout: float, authority: str | Path | 
         case "unisono":
             seeds = parts.netloc.split(",")
         case "unisono+srv":
-            from unisono.runtime.links.srv import NameServer, resolve_srv
-
+            try:
+                from unisono.runtime.links.srv import NameServer, resolve_srv
+            except ModuleNotFoundError:
+                problem = "asks DNS by dnspython, which is not installed: pip install 'unisono[dns]'"
+                raise MisuseError(f"{where} {problem}") from None
             server = parse_qs(parts.query).get("dns", [None])[0]
             asked = NameServer(*endpoint(server)) if server is not None else None
             seeds = await resolve_srv(parts.netloc, asked, timeout)

@@ -59,7 +59,7 @@ class OverlaySession(ContentSession):
     async def open(self) -> None:
         self._link = asyncio.get_running_loop().create_future()
         self.links.attach(self.address, self)
-        self._is_open = True
+        self._begin()
         dial_node(self.links, self.broker)
         try:
             await self._connected()

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError
+from unisono.errors import MisuseError, PlanError, TransportError, UnisonoError, said
 from unisono.machine import Broadcast, Heard, Machine
 from unisono.model.content import content_of
 from unisono.model.deployment import Deployment
@@ -138,7 +138,7 @@ class SequencedSession(Session):
         await open_patiently(ens, self.config.open_s)
         self._stored.awaits = ens.traits.strength == "stored"
         await self._driver.start()
-        self._is_open = True
+        self._begin()
         self._stand()
 
     async def _leave(self) -> None:
@@ -320,18 +320,20 @@ class SequencedSession(Session):
         return await self._directory.expand(patterns)
 
     async def keep_position(self, name: str, position: str) -> None:
-        if self.config.state is None:
-            raise MisuseError("a named subscription keeps its position in a directory: connect(..., state=PATH)")
+        assert self.config.state is not None
         await asyncio.get_running_loop().run_in_executor(None, write_position, self.config.state, name, position)
 
-    def _hold_name(self, name: str) -> DataDirectory | None:
+    def _hold_name(self, name: str) -> DataDirectory:
         """Two who commit under one name would each resume where the other was."""
         if self.config.state is None:
-            return None
+            raise MisuseError(f"name={name!r} keeps its position in a directory: connect(…, state=DIRECTORY)")
         try:
             return DataDirectory(self.config.state, f"{name}.lock")
         except MisuseError as error:
             raise MisuseError(f"subscription {name!r}: {error}, or subscribe under another name") from None
+        except OSError as error:
+            problem = f"no file can be written to the directory {self.config.state}: {said(error)}"
+            raise MisuseError(f"state: {problem}") from None
 
     def _let_go(self, stream: Stream) -> None:
         holding = self._directories.pop(stream, None)

@@ -89,6 +89,8 @@ class Session(ABC):
         self.tracing = event_tracing()
         """Spans for OpenTelemetry, if the program uses it."""
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that it was opened in; nothing of it works in another."""
         self._owns_links = links is None
         self.links = links or Links(
             Hello("client", (self.address,), deployment=deployment.name),
@@ -118,6 +120,9 @@ class Session(ABC):
     @abstractmethod
     async def open(self) -> None: ...
 
+    def _begin(self) -> None:
+        self._is_open, self._loop = True, asyncio.get_running_loop()
+
     async def close(self) -> None:
         """Waits for outcomes still under way, ends streams, says goodbye."""
         if not self._is_open:
@@ -142,6 +147,7 @@ class Session(ABC):
         """Ends what is neither a stream nor a link."""
 
     async def __aenter__(self) -> Self:
+        self.check_alive()
         return self
 
     async def __aexit__(
@@ -154,6 +160,11 @@ class Session(ABC):
             raise self._failure
         if not self._is_open:
             raise MisuseError("the session is closed")
+        if asyncio.get_running_loop() is not self._loop:
+            raise MisuseError(
+                "this session was opened in another event loop: connect in the loop (and the thread) that uses it, "
+                "or use unisono.connect_sync, which has its own"
+            )
 
     def fail(self, error: Exception) -> None:
         """A machine of ours has stopped."""
@@ -186,7 +197,7 @@ class Session(ABC):
         outcome = await session.publish("trades", {"sym": "IBM", "px": 101.2})
 
         Filters look at the attributes; without any, at the scalars of the data. `deadline="300ms"`: how long after now
-        the event is of use, in a deployment of kind "causal".
+        the event is of use; who is told later is told so (`event.overdue`).
         """
         expect("publish: the first argument", topic, str, TOPIC)
         if attributes is not None:

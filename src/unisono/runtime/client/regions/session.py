@@ -91,7 +91,7 @@ class RegionsSession(ContentSession):
 
     async def open(self) -> None:
         self.links.attach(self.address, self)
-        self._is_open = True
+        self._begin()
         self.door.open()
         try:
             await self._connected()

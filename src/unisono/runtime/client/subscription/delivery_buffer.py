@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from unisono.errors import UnisonoError
+from unisono.errors import MisuseError, UnisonoError
 from unisono.model.promise import Promise
 from unisono.runtime.client.subscription.dropped_events import DroppedEvents
 from unisono.runtime.client.subscription.latest import Latest
@@ -74,7 +74,9 @@ class DeliveryBuffer:
         return batch
 
     def arrival(self) -> "asyncio.Future[None]":
-        """Done when it is worth looking again."""
+        """Done when it is worth looking again. There is one reader: of two, neither would see an order."""
+        if self._reader is not None and not self._reader.done():
+            raise MisuseError("somebody reads this stream already: one task reads, and hands on to others")
         self._reader = asyncio.get_running_loop().create_future()
         return self._reader
 

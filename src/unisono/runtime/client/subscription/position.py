@@ -5,13 +5,13 @@ one copy of the numbers before the turn, and events in a row on one topic are on
 """
 
 import base64
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from unisono.errors import MisuseError
+from unisono.errors import MisuseError, TransportError, said
+from unisono.runtime.driver.data_directory import write_durably
 from unisono.runtime.links.frames import UNREADABLE
 
 POSITION_VERSION = 1
@@ -93,14 +93,13 @@ def read_position(directory: Path, name: str) -> str | None:
         return (directory / f"{name}.position").read_text()
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise MisuseError(f"state: {directory / name}.position cannot be read: {said(error)}") from None
 
 
 def write_position(directory: Path, name: str, position: str) -> None:
-    """Keeps a position; it is on disk when this returns."""
-    directory.mkdir(parents=True, exist_ok=True)
-    temporary = directory / f"{name}.position.tmp"
-    with temporary.open("w") as file:
-        file.write(position)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / f"{name}.position")
+    """Keeps a position; it is on disk when this returns, or TransportError."""
+    try:
+        write_durably(directory / f"{name}.position", position.encode())
+    except OSError as error:
+        raise TransportError(f"the position of {name!r} is not kept: {error.filename}: {said(error)}") from None
