@@ -156,6 +156,7 @@ def test_a_stop_ends_the_wait_for_a_deployment_that_is_not_there() -> None:
         async with asyncio.timeout(60):
             serving = asyncio.ensure_future(app.serve(stop))
             await asyncio.sleep(0)
+            assert not serving.done()
             stop.set()
             await serving
 
