@@ -31,7 +31,7 @@ from unisono.model.time import Micros
 from unisono.structures.sessions import BroadcastsDone, Handled
 
 STALE_TIMERS_MAX = 64
-"""Moved and cancelled timers leave their old places behind; so many are kept before they are cleared away."""
+"""Moved and cancelled timers leave old places in the heap; so many are kept before they are cleared away."""
 
 
 class TurnBounds(Struct, frozen=True):

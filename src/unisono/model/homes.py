@@ -1,7 +1,7 @@
-"""Which node to ask for a topic, and so where a new one is born: at the home the deployment plans, else near who asks.
+"""Which node to ask for a topic, and so where a new one is created: at its planned home, else near who asks.
 
 Who first publishes or subscribes asks a node of its own region; several nodes of a region share the names by rendezvous
-hashing. Whoever comes later, from wherever, is told by any node where the topic lives: a name is born once.
+hashing. Whoever comes later, from wherever, is told by any node where the topic lives: a name is created once.
 """
 
 from collections.abc import Callable
@@ -87,7 +87,7 @@ SLOTS = 1 << 16
 
 
 def slot(node: Address) -> int:
-    """The low 16 bits of all topics born at this node, so that nodes never give the same number to two topics."""
+    """The low 16 bits of all topics created at this node, so that nodes never give the same number to two topics."""
     return int.from_bytes(blake2b(node.encode(), digest_size=2).digest(), "big")
 
 

@@ -34,9 +34,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """What all connections of a node hold together: frames that are not whole, letters that wait for their turn, and
     what is not read; at the bound the client that holds most is closed."""
     topics_max: AtLeastOne = 1_000_000
-    """Topics born at one node, and topics of one subscription: an archive and a pattern may hear all that there are."""
+    """Topics created at one node, and topics of one subscription: an archive and a pattern may hear them all."""
     client_topics_max: AtLeastOne = 10_000
-    """Topics that one client may have born; half of the channels that it may open at an embedded broker."""
+    """Topics that one client may have created; half of the channels that it may open at an embedded broker."""
     client_subscriptions_max: AtLeastOne = 10_000
     """Streams, publishers and subscriptions of one client."""
     client_watches_max: AtLeastOne = 100

@@ -77,7 +77,7 @@ class NodeSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopicSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    """With a home the topic exists from the start; without one, as all others, it is born where it is first used."""
+    """With a home the topic exists from the start; without one, as all others, it is created where it is first used."""
 
     name: str
     home: str | None = None

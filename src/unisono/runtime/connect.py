@@ -168,7 +168,7 @@ async def _in_memory(name: str, config: SessionConfig) -> AsyncGenerator[Session
 
 @asynccontextmanager
 async def hold_memory(name: str, broker: HubConfig | None = None) -> AsyncGenerator[Node, None]:
-    """The node behind `memory://name` of this loop, started for the first and stopped by the last who holds it."""
+    """The node of `memory://name` in this loop: started for the first who holds it, stopped by the last."""
     key = (asyncio.get_running_loop(), name)
     shared = _memory.get(key)
     if shared is None:

@@ -25,6 +25,6 @@ def stampers(deployment: Deployment) -> tuple[Address, ...]:
 
 
 def keepers(deployment: Deployment) -> Callable[[Topic], int | None]:
-    """The number of a topic's keeper: the node where it was born, which its number tells."""
+    """The number of a topic's keeper: the node where it was created, which its number tells."""
     numbers = {slot(node): number for number, node in enumerate(stampers(deployment))}
     return lambda topic: numbers.get(topic % SLOTS)

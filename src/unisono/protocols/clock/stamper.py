@@ -575,7 +575,7 @@ class StamperMachine:
             self._beats.change(lane.claim(topic))
         return [PERSIST, *self._beat_soon(now)]
 
-    # Topics that are born, and memories that are lost.
+    # Topics that are created, and memories that are lost.
 
     def _host(self, topic: Topic, now: Micros) -> list[Effect]:
         if self._keeper_of(topic) != self._me:

@@ -67,7 +67,7 @@ class StamperState(Struct):
     sure_at: int = 0
     """From this moment on what is known of the other clocks may do to begin with."""
     first: int = 0
-    """Lanes of topics that are born begin after this place: who has forgotten cannot tell new topics from old ones."""
+    """Lanes of topics that are created begin after this place: who has forgotten cannot tell new from old."""
     bound: int = -1
     """Of our clock's error, as it was told at the moment beside it: which requests wait depends on it."""
     bound_at: int = 0

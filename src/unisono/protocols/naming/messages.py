@@ -7,17 +7,17 @@ from unisono.model.numbers import Number, TopicNumber
 
 
 class OpenTopics(Struct, frozen=True, tag="Open"):
-    """A client wants these topics to exist; those that do not are born here."""
+    """A client wants these topics to exist; those that do not are created here."""
 
     client: Address
     request: Number
     names: tuple[str, ...]
     through: bool = False
-    """None is born; the answer names those that this node knows the way to, wherever they are at home."""
+    """None is created; the answer names those that this node knows the way to, wherever they are at home."""
 
 
 class TopicsOpened(Struct, frozen=True, tag="Opened"):
-    """They exist, and the whole tree knows them; or they have been born elsewhere, at the node with this slot."""
+    """They exist, and the whole tree knows them; or they have been created elsewhere, at the node with this slot."""
 
     request: Number
     topics: tuple[tuple[str, TopicNumber], ...]
@@ -46,7 +46,7 @@ class TopicNamed(Struct, frozen=True, tag="Named"):
 
 
 class Claim(Struct, frozen=True, tag="Claim"):
-    """Node to its parent: may I bear a topic of this name? `path`: who asks, and who passed it on."""
+    """Node to its parent: may I create a topic of this name? `path`: who asks, and who passed it on."""
 
     name: str
     slot: Number
@@ -54,7 +54,7 @@ class Claim(Struct, frozen=True, tag="Claim"):
 
 
 class Claimed(Struct, frozen=True, tag="Claimed"):
-    """The answer, back along the path: the name belongs to the node with this slot. With `topic` it was born there."""
+    """The answer, back along the path: the name belongs to the node with this slot. `topic` if it was created there."""
 
     name: str
     slot: Number

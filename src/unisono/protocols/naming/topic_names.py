@@ -66,21 +66,21 @@ class TopicNames:
     """A topic manager that knows the names of its topics."""
 
     def __init__(self, me: Address, inside: DurableMachine, parent: Address | None, messages: TopicMessages) -> None:
-        """Where no message moves a topic, a name that its birthplace has forgotten is born there anew."""
+        """Where no message moves a topic, a name that its birthplace has forgotten is created there anew."""
         self.inside, self._messages = inside, messages
         self._heard = _OURS | messages.moves | messages.forgotten
         self.names: dict[Topic, str] = {}
         """Of every topic at home here or below."""
         self.mine: dict[str, Topic] = {}
-        """Topics born here, in the order of birth."""
+        """Topics created here, in that order."""
         self.visiting: dict[str, Topic] = {}
-        """Topics that were born elsewhere and are at home here now."""
+        """Topics that were created elsewhere and are at home here now."""
         self._away: dict[Topic, None] = {}  # those that were at home here once
         self._numbers: dict[str, Topic] = {}  # of `names`, the other way round
         self._births = 0
         self._announced: dict[Topic, None] = {}
         self._slots: dict[str, int] = {}
-        """Where names are or may be born, by slot: those we know, were told of, or, as the root, have promised."""
+        """Where names are or may be created, by slot: those we know, were told of, or, as the root, have promised."""
         self._claimed: dict[str, None] = {}  # by us, and not yet answered
         self._waiting: dict[Address, dict[int, _Question]] = {}  # forgotten by a restart: clients ask again
         self._until: dict[str, list[tuple[Address, int]]] = {}  # which of them go on when this name is settled
@@ -129,7 +129,7 @@ class TopicNames:
         return [name for name, topic in here.items() if topic not in self._away]
 
     def is_known(self, name: str) -> bool:
-        """Whether it need not be born here any more."""
+        """Whether it need not be created here any more."""
         return name in self.mine or name in self._slots
 
     def is_announced(self, name: str) -> bool:
@@ -187,7 +187,7 @@ class TopicNames:
         self._slots[name] = message.slot
         if message.slot == self._slot and name not in self.mine:
             if message.topic and self._messages.moves:
-                # It was born here, which we have forgotten, and is at home elsewhere.
+                # It was created here, which we have forgotten, and is at home elsewhere.
                 topic = self.mine[name] = Topic(message.topic)
                 self.names[topic], self._numbers[name] = name, topic
                 self._away[topic] = self._announced[topic] = None

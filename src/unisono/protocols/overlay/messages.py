@@ -86,7 +86,7 @@ class OverlayMissed(OverlaySaid, frozen=True, tag="OverlayMissed"):
 
 
 class Ok(OverlaySaid, frozen=True, tag="OverlayOk"):
-    """Everything behind me knows this advertisement (A) or subscription (S), and what was decided before is done.
+    """Everything beyond me knows this advertisement (A) or subscription (S), and what was decided before is done.
 
     It answers the announcement of that turn, and no other of the same name.
     """

@@ -1,6 +1,6 @@
 """Who is told that publishers cannot be heard, and when (decision 30).
 
-Behind a lost link publishers may advertise more than before, and others may begin: so all subscribers are told, with
+Beyond a lost link publishers may advertise more than before, and others may begin: so all subscribers are told, with
 the names of those that publish on their topics, whatever they advertised there. Whoever could not be named or told then
 is named when the two parts hear each other again: a publisher that began meanwhile, and all of them to a subscription
 that was made meanwhile. So for every publisher either its events come, or a notice says from where on they may be

@@ -1,7 +1,7 @@
 """The sequencer node: the topic managers of one site, on a rooted tree of nodes, as one machine.
 
 Its rooms: `numbering` gives numbers and timestamps, `registering` keeps the subscriptions, `site` is what they share,
-its place in the tree. Here every input finds its room, and topics are born and move. A home moves along one link at
+its place in the tree. Here every input finds its room, and topics are created and move. A home moves along one link at
 a time, in line with the requests, and takes along all that is known of it (`topic`).
 """
 

@@ -267,7 +267,7 @@ class Archivist:
         if refused is not None:
             self._refuse(message, refused)
         elif len(self._followers) < FOLLOWERS_MAX:
-            # They are joined when their birth is told, as all are: nobody bears topics in our name.
+            # They are joined when they are created, as all are: no topic is created because we want to follow it.
             self._followers.append((message, asyncio.get_running_loop().time() + FOLLOW_S))
 
     def _why_not_followed(self, message: Follow) -> PeerError | None:

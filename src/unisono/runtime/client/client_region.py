@@ -1,6 +1,6 @@
 """Where a client is: in the region it names, else in that of the node with the least measured round trip.
 
-Topics are born near who uses them first, so this has to be known before the first of them is opened. All nodes are
+Topics are created near who uses them first, so this has to be known before the first of them is opened. All nodes are
 dialed at once, and the nearest one answers first: the others are given a few of its round trips more.
 """
 
@@ -12,7 +12,7 @@ from unisono.model.ids import Address
 from unisono.runtime.links.links import Links
 
 NOBODY_S = 2.0
-"""When no node of the region is connected by then, a topic is born at one that is."""
+"""When no node of the region is connected by then, a topic is created at one that is."""
 OTHERS_S_MIN = 0.05
 OTHERS_FACTOR = 3
 """How many round trips of the nearest node so far the others have to answer: one who is not nearer need not."""

@@ -41,7 +41,7 @@ async def find_deployment(
     authority: str | Path | None = None,
     own: Mapping[str, str | Path | None] = MappingProxyType({}),
 ) -> tuple[Deployment, Path]:
-    """The deployment behind an address or a file, and the directory its paths are relative to.
+    """The deployment that an address or a file leads to, and the directory its paths are relative to.
 
     Who is given an authority speaks TLS with whoever it says: what a deployment trusts is a file on another machine.
     `own` are files to log in to NATS with, by their names in `[broker]`.

@@ -306,7 +306,7 @@ class SequencedSession(Session):
             self._ordering.introduce(machine, {each: self._directory.homes[each] for each in topics})
 
     async def open_topics(self, names: list[str]) -> dict[str, Topic]:
-        """Numbers of topics; those that do not exist are born at their planned homes, or near us."""
+        """Numbers of topics; those that do not exist are created at their planned homes, or near us."""
         new = await self._directory.open(names)
         if self.archive is not None and new:
             await self.archive.follow(tuple(new))
@@ -368,7 +368,7 @@ class SequencedSession(Session):
                     self._reborn(node)
             case control.Watched(names=names):
                 if not self._directory.watched(message):
-                    self._follow(names)  # asked again after a reconnect: what was born meanwhile
+                    self._follow(names)  # asked again after a reconnect: what was created meanwhile
             case Fetched() | Located() | Following() | NotFetched():
                 if self.archive is not None:
                     self.archive.post(message)

@@ -59,7 +59,7 @@ class SessionConfig(Struct, frozen=True):
     record: Recorded = "deliveries"
     """`all`: the journal also has the moments at which events leave, and arrive."""
     region: str | None = None
-    """Where this client is: of several broker servers the one there is preferred, and topics it uses first are born
+    """Where this client is: of several broker servers the one there is preferred, and topics it uses first are created
     there. None: in the region of the node that answers soonest."""
     state: Path | None = None
     """A directory for committed positions of named subscriptions."""

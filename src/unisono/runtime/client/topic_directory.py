@@ -58,7 +58,7 @@ class TopicDirectory:
         self._patterns: dict[str, dict[Address, asyncio.Future[tuple[str, ...]]]] = {}
 
     async def open(self, names: list[str]) -> list[str]:
-        """Opens topics; those that do not exist are born at their planned homes, or near us. Returns the new ones."""
+        """Opens topics; new ones are created at planned homes, or near us. Returns those not known here before."""
         deployment, is_up = self._session.deployment, self._session.links.is_up
         new = [name for name in self._grids.with_cells(names) if name not in self._numbers]
         is_planned = all(planned_home(deployment, name) is not None for name in new)
@@ -165,7 +165,7 @@ class TopicDirectory:
             await asyncio.wait(waiting.values(), timeout=session.ask_again_s)
 
     def watched(self, message: control.Watched) -> bool:
-        """Tells whether somebody waited for it; if not, what was born meanwhile is news."""
+        """Tells whether somebody waited for it; if not, what was created meanwhile is news."""
         answer = self._patterns.get(message.pattern, {}).get(message.node)
         if answer is None or answer.done():
             return False

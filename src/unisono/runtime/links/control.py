@@ -36,7 +36,7 @@ from unisono.structures.sessions import BroadcastsDone, Frame, Handled, Reborn
 
 
 class Watch(Struct, frozen=True, tag="Watch"):
-    """A client wants to hear of all topics at home here that match a pattern, now and whenever one is born."""
+    """A client wants to hear of all topics at home here that match a pattern, now and whenever one is created."""
 
     client: Address
     pattern: str

@@ -22,7 +22,7 @@ ALONE_S = 0.1
 """Who has been the only one to speak for so long need not pause."""
 
 BEARING = 5
-"""Questions that one counts as which has a topic born while events are under way: archives and patterns follow it."""
+"""As many questions counts one that has a topic created while events are under way: archives and patterns follow it."""
 SEALING = 50
 """Questions that one counts as which has the archive seal what it has heard: that is a file of its own."""
 FETCHED = 200

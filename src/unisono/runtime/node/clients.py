@@ -86,7 +86,7 @@ class Clients:
         return least
 
     def asked(self, client: Address, new: Iterable[str]) -> control.OverLimit | None:
-        """It wants these topics to be born."""
+        """It wants these topics to be created."""
         names, most = self._asked.setdefault(owner(client), {}), self._limits.client_topics_max
         for name in new:
             if name not in names and len(names) >= most:
@@ -103,7 +103,7 @@ class Clients:
         """In earlier lives of this node; whoever comes under these addresses has to begin anew."""
         self._door.post(Lapsed(tuple(sids)))
 
-    # topics that are born
+    # topics that are created
 
     def watch(self, client: Address, pattern: str) -> control.OverLimit | None:
         streams, most = self._watchers.setdefault(owner(client), {}), self._limits.client_watches_max

@@ -144,7 +144,7 @@ def survey(node: ObservedNode, pattern: str) -> control.Surveyed:
 
 
 def topic_seen(node: ObservedNode, name: str) -> TopicSeen | None:
-    """None: it was born here and has moved away."""
+    """None: it was created here and has moved away."""
     if node.sequencer is None or node.topic_names is None:
         return None
     topic = node.topic_names.number_of(name)

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 INCARNATIONS_SINCE_S = 1_735_689_600
 """Incarnations are named by the second, since 2025, in which they begin: one that is forgotten is not repeated."""
 BUSY_S = 0.25
-"""A node that has numbered nothing for so long bears topics as fast as it can."""
+"""A node that has numbered nothing for so long creates topics as fast as it can."""
 
 
 class SequencerRole:
@@ -128,7 +128,7 @@ class SequencerRole:
         self._serving, self.door = serving, Door(self.admission, self._let_in, self._links.send, self._failed)
 
     def bear_planned(self) -> None:
-        """Topics that the deployment gives a home exist from the start; others are born where they are first used."""
+        """Topics that the deployment gives a home exist from the start; others are created by their first use."""
         planned = tuple(topic.name for topic in self._deployment.topics if topic.home == self.me)
         if planned and self.host is not None:
             self.host.post(naming.OpenTopics(self.me, 0, planned))
@@ -198,7 +198,7 @@ class SequencerRole:
         return self.admission is not None and self.admission.is_full
 
     def is_busy(self) -> bool:
-        """Whether events are under way, for which topics that are born have to leave time."""
+        """Whether events are under way, for which topics that are created have to leave time."""
         now, published = asyncio.get_running_loop().time(), self.broker.counters.published
         if published != self._published:
             self._published, self._busy_until = published, now + BUSY_S

@@ -7,8 +7,8 @@ since it has begun to listen in between, or does not hear that topic, asks for t
 in short only while everybody who hears a topic hears all of its group; nothing but the number of questions depends on
 that.
 
-All circles begin anew, with a whole timestamp, whenever somebody joins or leaves and whenever topics are born or move:
-what is known here of groups holds only until then, and whoever joins has to hear what has gone on since.
+All circles begin anew, with a whole timestamp, whenever somebody joins or leaves, and topics are created or move: what
+is known here of groups holds only until then, and whoever joins has to hear what has gone on since.
 """
 
 from typing import Any

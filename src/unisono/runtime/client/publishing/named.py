@@ -255,7 +255,7 @@ class NamedPublisher:
                 if self._heights.note(message):
                     reborn = tuple(topic for topic, home in self._machine.homes.items() if home == message.node)
                     self._host.post(HomeReborn(reborn, message.node))
-                    self._topics.clear()  # it may bear them anew
+                    self._topics.clear()  # it may create them anew
             case _:
                 self._host.post(message)
 

@@ -216,7 +216,7 @@ class _RegionsClient(ContentClient):
 
 
 def _under_its_name(item: Any) -> Any:
-    """What sequencers number as well has the name it has there; what is theirs alone is nobody's to hear."""
+    """What sequencers number as well has the name it has there; what they say among themselves is not delivered."""
     match item:
         case Heard(message=Event() as event):
             if event.topic.startswith(CONTROL):

@@ -26,7 +26,7 @@ from unisono.runtime.client.subscription.stream_session import StreamSession, Su
 
 
 class Delivering:
-    """What one stream is told."""
+    """Turns what the machine of one stream delivers into notifications."""
 
     def __init__(
         self,
@@ -53,27 +53,33 @@ class Delivering:
                 return
             if self._hold(item):
                 return
-        if type(item) is Heard:
-            if type(item.message) is EventRow or type(item.message) is tuple:
-                self._deliver_row(item.message, item.number, item.spacing)
-                return
-            event: Event = item.message
-            name, number, late, turn = event.topic, item.number, item.late, self._progress.turn
-            if late:
-                self.told.late += 1
-            else:
-                self.told.delivered += 1
-                turn.steps.append((name, number))
-            if self._journals:
-                self._journaling.delivered(event, number, late)
-            if self._session.tracing is not None and TRACE in event.attributes:
-                self._session.tracing.received(event, number, late)
-            shown = self._cells.get(name, name) if self._cells else name
-            said = NotificationRun(
-                shown, number, (event,), late, turn, len(turn.steps), self._decode, told_at=self._told_at((event,))
-            )
-            self._waiting.push(Notification(number, event.payload, said))
-            return
+        if type(item) is not Heard:
+            self._deliver_notice(item)
+        elif type(item.message) is EventRow or type(item.message) is tuple:
+            self._deliver_row(item.message, item.number, item.spacing)
+        else:
+            self._deliver_event(item)
+
+    def _deliver_event(self, item: Heard) -> None:
+        event: Event = item.message
+        name, number, late, turn = event.topic, item.number, item.late, self._progress.turn
+        if late:
+            self.told.late += 1
+        else:
+            self.told.delivered += 1
+            turn.steps.append((name, number))
+        if self._journals:
+            self._journaling.delivered(event, number, late)
+        if self._session.tracing is not None and TRACE in event.attributes:
+            self._session.tracing.received(event, number, late)
+        shown = self._cells.get(name, name) if self._cells else name
+        said = NotificationRun(
+            shown, number, (event,), late, turn, len(turn.steps), self._decode, told_at=self._told_at((event,))
+        )
+        self._waiting.push(Notification(number, event.payload, said))
+
+    def _deliver_notice(self, item: Any) -> None:
+        """What is no event: a gap, a stall, a cut; or an answer that the stream waits for."""
         match item:
             case Gap(topic=topic):
                 name = self._session.name_of(topic) or str(topic)

@@ -1,4 +1,4 @@
-"""How a stream comes to hear topics, and stops: by name, and by patterns that topics are born into."""
+"""How a stream comes to hear topics, and stops: by name, and by patterns that topics are created into."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from unisono.runtime.client.subscription.delivery_buffer import DeliveryBuffer
 from unisono.runtime.client.subscription.stream_session import StreamSession, SubscribedStream
 
 GATHER_S = 1.0
-"""Topics that are born while others are being joined wait for them, at most so long: their home may be away."""
+"""Topics that are created while others are being joined wait for them, at most so long: their home may be away."""
 REST_S_OF_TOPIC = 200e-6
 """About ten times what a home and a client need to let a subscription grow, for each topic that it has."""
 
@@ -54,7 +54,7 @@ class StreamTopics:
         await self._in_time(opened, futures)
 
     async def _in_time(self, opened: dict[str, Topic], futures: "list[asyncio.Future[None]]") -> None:
-        """Returns when all are in force; who does not answer in time is named, and nothing of it stays behind."""
+        """Returns when all are in force; who does not answer in time is named, and nothing of it is left."""
         patience_s = self._session.open_s
         await asyncio.wait(futures, timeout=patience_s, return_when=asyncio.FIRST_EXCEPTION)
         silent = [name for name, topic in opened.items() if not self._joined[topic].done()]
@@ -81,7 +81,7 @@ class StreamTopics:
         return known
 
     def follow(self, names: tuple[str, ...]) -> None:
-        """Topics were born: those we have a pattern for are joined."""
+        """Topics were created: those we have a pattern for are joined."""
         stream = self._stream
         new = [
             name
@@ -95,8 +95,8 @@ class StreamTopics:
             self._gathering = asyncio.create_task(self._gather(), name=f"gather {new[0]}")
 
     async def _gather(self) -> None:
-        """Joins what is born meanwhile at once, and rests in between: a subscription that grows costs as much as it is
-        long, and who bears topics without end must leave time for what is published on others."""
+        """Joins at once what is created meanwhile, and rests in between: a growing subscription costs as much as it is
+        long, and who creates topics without end must leave time for what is published on others."""
         while self._born and not self._waiting.is_over:
             names, self._born = list(self._born), {}
             task = asyncio.create_task(self._follow(names), name=f"follow {names[0]}")

@@ -251,7 +251,7 @@ class Stream:
         replay.start()
 
     def follow(self, names: tuple[str, ...]) -> None:
-        """Topics were born: those we have a pattern for are joined."""
+        """Topics were created: those we have a pattern for are joined."""
         self._joining.follow(names)
 
     def answered(self, item: Any) -> None:
