@@ -27,6 +27,9 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "type=5": lambda s: s.subscribe("a", type=5),
     "latest_only is": lambda s: s.subscribe("a", latest_only="yes"),
     "a topic's name": lambda s: s.publish(["a"], 1),
+    "'>' is not a word": lambda s: s.publish("a.>", 1),
+    r"'\*' is not a word": lambda s: s.publisher("a.*"),
+    "'0s' is over": lambda s: s.publish("a", 1, deadline="0s"),
     "attributes is a dict": lambda s: s.publish("a", 1, "key=1"),
     "publisher: the first": lambda s: s.publisher(5),
     "a node's name": lambda s: s.status(5),
@@ -91,6 +94,17 @@ def test_a_stream_is_entered_once() -> None:
             with pytest.raises(MisuseError, match="is entered once"):
                 async with stream:
                     pass
+            await session.publish("a", 1)
+            assert (await anext(stream)).data == 1, "it goes on"
+
+    asyncio.run(connected())
+
+
+def test_a_filter_that_is_no_text_changes_nothing() -> None:
+    async def connected() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("a") as stream:
+            with pytest.raises(MisuseError, match="where is the text"):
+                await stream.update(where=5)  # type: ignore[arg-type]
             await session.publish("a", 1)
             assert (await anext(stream)).data == 1, "it goes on"
 

@@ -157,6 +157,9 @@ def test_what_regions_cannot_promise_is_refused_with_the_kind_that_can() -> None
                 with pytest.raises(unisono.PlanError, match=words):
                     async with session.subscribe("trades", **wish):  # type: ignore[arg-type]
                         pass
+            for publishes in (session.publish("trades.>", 1), session.publisher("trades.>")):
+                with pytest.raises(unisono.MisuseError, match="'>' is not a word"):
+                    await publishes
 
     asyncio.run(run())
 

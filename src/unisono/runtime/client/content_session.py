@@ -57,6 +57,11 @@ class ContentSession(Session):
     def check_content(self, stream: Stream) -> None:
         """Every stream can select by content."""
 
+    def check_publish(self, topic: str) -> None:
+        """No broker of this kind creates topics, so nobody else would refuse a pattern."""
+        check_topic_name(topic)
+        super().check_publish(topic)
+
     # what people call
 
     def _stream(self, request: SubscribeRequest) -> EventStream:

@@ -346,7 +346,12 @@ class Session(ABC):
     def check_deadline(self, deadline: str | None) -> Micros:
         """An event's own deadline, 0 if it has none."""
         expect("deadline", deadline, (str, NoneType), 'text with a unit, like "300ms"')
-        return parse_span(deadline, "deadline") if deadline is not None else Micros(0)
+        if deadline is None:
+            return Micros(0)
+        deadline_us = parse_span(deadline, "deadline")
+        if not deadline_us:
+            raise MisuseError(f"deadline: {deadline!r} is over before anybody can be told; leave it out for none")
+        return deadline_us
 
     def check_subscribe(self, topics: list[str]) -> None:
         """The same for what a stream wants to hear."""

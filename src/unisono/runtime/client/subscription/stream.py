@@ -7,11 +7,12 @@ data.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from unisono.errors import MisuseError, PlanError, UnisonoError
 from unisono.machine import Gap, Joined, Refused, Select, Selected
+from unisono.model.arguments import expect
 from unisono.model.content import parse_where
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import is_pattern
@@ -199,6 +200,7 @@ class Stream:
 
         await stream.update(where="px > 200 and sym = 'IBM'")
         """
+        expect("where", where, (str, NoneType), 'the text of a filter, like "px > 100"')
         chosen = parse_where(where)
         self._session.check_content(self)
         async with self._selecting:
