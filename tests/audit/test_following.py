@@ -20,6 +20,7 @@ from tests.audit.test_live import random_log, said
 
 from unisono.audit import write_jsonl
 from unisono.audit.live import LiveLimits
+from unisono.audit.live.feeds import HEAD_BYTES
 from unisono.audit.live.follow import Follower
 from unisono.audit.live.store import STATE, VERDICTS, AuditStore
 from unisono.errors import DataLossError, FormatError, MisuseError
@@ -77,6 +78,73 @@ def test_a_packed_journal_that_grows_is_judged_like_the_whole(tmp_path: Path) ->
     assert follower.live.state.deliveries == sum(record.kind in ("deliver", "tag") for record in records)
 
 
+def test_a_journal_that_is_packed_after_it_rotated_is_told_once(tmp_path: Path) -> None:
+    """As logrotate does: the packed file is there, half written, beside the other, and then the other goes."""
+    records, path, folder = timed_log(1), tmp_path / "logs" / "run.jsonl", tmp_path / "state"
+    path.parent.mkdir()
+    half = len(records) // 2
+    write_jsonl(path, Header(note="1" * HEAD_BYTES), records[:half])
+    follower = Follower(path.parent, PATIENT, folder)
+    drain(follower)
+    old = path.rename(path.with_name("run.1.jsonl"))
+    packed, whole = old.with_name("run.1.jsonl.gz"), gzip.compress(old.read_bytes())
+    for size in (5, len(whole) // 2, len(whole)):
+        packed.write_bytes(whole[:size])
+        drain(follower)
+    old.unlink()
+    write_jsonl(path, Header(note="2" * HEAD_BYTES), records[half:])  # may get the number of the old one
+    follower.close()
+    follower = Follower(path.parent, PATIENT, folder)
+    drain(follower)
+    follower.finish()
+    assert violations(follower).items() <= said(records).items()
+    assert follower.live.state.deliveries == sum(record.kind in ("deliver", "tag") for record in records)
+
+
+def test_a_file_that_has_the_number_of_one_that_went_away_is_another(tmp_path: Path) -> None:
+    """File systems give numbers again at once."""
+    records, old, new = timed_log(2), tmp_path / "logs" / "a.jsonl", tmp_path / "logs" / "b.jsonl"
+    old.parent.mkdir()
+    write_jsonl(old, Header(note="the first of two"), records[:-3])
+    follower = Follower(old.parent, PATIENT)
+    drain(follower)
+    write_jsonl(old, Header(), records[-3:])  # the number stays, the content does not
+    old.rename(new)
+    drain(follower)
+    follower.finish()
+    assert follower.live.state.deliveries == sum(record.kind in ("deliver", "tag") for record in records)
+
+
+@pytest.mark.parametrize("form", ["parquet", "gz"])
+def test_a_file_that_is_being_written_is_waited_for_and_a_broken_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    columns = pytest.importorskip("unisono.audit.columns")
+    records, path = timed_log(1), tmp_path / "logs" / "a"
+    path.parent.mkdir()
+    if form == "gz":
+        (tmp_path / "whole").write_bytes(gzip.compress(b"".join(map(encode_line, records))))
+    else:
+        columns.write_parquet(tmp_path / "whole", Header(), records)
+    whole = (tmp_path / "whole").read_bytes()
+    follower = Follower(path.parent, PATIENT)
+    for size in (4, len(whole) // 2, len(whole)):
+        path.write_bytes(whole[:size])
+        drain(follower)
+    follower.finish()
+    assert follower.live.state.deliveries == sum(record.kind in ("deliver", "tag") for record in records)
+    path.write_bytes(whole[: len(whole) // 2])
+    follower = Follower(path.parent, PATIENT)
+    drain(follower)
+    with pytest.raises(FormatError, match="a"):
+        follower.finish()  # nobody will write it to its end
+    monkeypatch.setattr("unisono.audit.live.feeds.PATIENCE_S", 0.0)
+    with pytest.raises(FormatError, match="a"):
+        drain(follower)
+    path.unlink()
+    drain(Follower(path.parent, PATIENT))
+
+
 def test_regions_that_are_links_are_followed(tmp_path: Path) -> None:
     records = timed_log(1)
     (tmp_path / "disk").mkdir()
@@ -131,7 +199,7 @@ def test_a_journal_that_was_cut_replaced_or_taken_away_is_a_loss(
     path.write_bytes(whole.replace(b"e1", b"E1"))  # the same file for the file system, and it had been read
     assert follower.step() is not None
     follower = started()
-    monkeypatch.setattr("unisono.audit.live.following.LINES_BYTES", 1000)
+    monkeypatch.setattr("unisono.audit.live.feeds.LINES_BYTES", 1000)
     monkeypatch.setattr("unisono.audit.live.follow.BATCH_ROWS", 1)
     follower = Follower(path, PATIENT)
     follower.step()

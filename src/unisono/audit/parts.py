@@ -8,6 +8,7 @@ import gzip
 import io
 import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,8 +61,17 @@ def parts_of(path: Path) -> list[JournalPart]:
 
 def files_below(path: Path) -> list[JournalPart]:
     """All files below a folder that may be journals, in the order of their paths."""
-    found = [(file.relative_to(path).parts, file) for file in walk(path) if file.is_file() and file.stat().st_size]
+    found = [(file.relative_to(path).parts, file) for file in walk(path) if _has_bytes(file)]
     return [JournalPart(file, given_by(steps[:-1])) for steps, file in sorted(found)]
+
+
+def _has_bytes(path: Path) -> bool:
+    """Of a file that is there; it may have gone since it was listed."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
 
 def walk(top: Path) -> Iterator[Path]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from unisono.audit.live.core import BatchReport, LiveAudit
-from unisono.audit.live.following import Followed, JournalFeed
+from unisono.audit.live.feeds import JournalFeed
+from unisono.audit.live.following import Followed
 from unisono.audit.live.state import LiveLimits
 from unisono.audit.live.store import AuditStore, Saved
 from unisono.errors import MisuseError
@@ -46,7 +47,8 @@ class Follower:
         return self._keep(self.live.close(upto))
 
     def finish(self) -> BatchReport:
-        """The last batch: what is still open is judged as it is."""
+        """The last batch: what is still open is judged as it is. Raises FormatError if a file cannot be read."""
+        self._files.check()
         return self._keep(self.live.finish())
 
     def _keep(self, batch: BatchReport) -> BatchReport:

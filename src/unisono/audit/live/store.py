@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from unisono.audit.live.core import END, BatchReport
-from unisono.audit.live.following import ReadUpTo
+from unisono.audit.live.feeds import ReadUpTo
 from unisono.audit.live.state import STATE_VERSION, LiveState
 from unisono.errors import FormatError, MisuseError, UnisonoError
 from unisono.structures.locks import lock_file
