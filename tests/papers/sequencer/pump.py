@@ -343,7 +343,7 @@ class Deployment:
     def unforced(self) -> list[str]:
         """FREE: pairs notified by somebody that nothing forces upon another who never left anything."""
         wrong = []
-        stamps = {(t, n): run.entries for t in self.homes for n, run in self._runs(t)}
+        stamps = {(t, n): self.home(t).whole(t, run).entries for t in self.homes for n, run in self._runs(t)}
         for name, client in self.clients.items():
             if name in self.left_once:
                 continue

@@ -1,5 +1,6 @@
 """Groups that are told in short: an event names the last of its group before it, and stands for all before that."""
 
+import random
 from itertools import count
 from typing import Any
 
@@ -10,10 +11,12 @@ from msgspec.structs import replace
 from tests.papers.sequencer.alike import alike
 from tests.papers.sequencer.fuzz import complaints, crashing
 from tests.papers.sequencer.pump import Deployment, wire
-from unisono.machine import Broadcast, Heard
+from unisono.machine import Broadcast, Fired, Gap, Heard, Send
 from unisono.model.ids import Address, Topic
+from unisono.model.time import Micros
 from unisono.protocols.sequencer.config import SequencerConfig
-from unisono.protocols.sequencer.messages import Creates, Install, Pieces, Run, Update, Wanted
+from unisono.protocols.sequencer.inputs import Migrate
+from unisono.protocols.sequencer.messages import Ask, Creates, Install, Pieces, Run, Told, Update, Wanted
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.protocols.sequencer.topic_manager.groups import Lists
 from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
@@ -205,3 +208,89 @@ def test_what_somebody_has_left_is_named_beside() -> None:
         told += [x.message.pieces[0].run for x in said if isinstance(x, Broadcast) and isinstance(x.message, Pieces)]
     assert [run.short for run in told] == [False, True, False]
     assert told[2].entries[9] == 1
+
+
+def test_a_home_tells_what_a_short_timestamp_stands_for() -> None:
+    """Over several thousand events, after a restart, and after the topic has moved."""
+    world = Deployment({"n0": None, "n1": "n0"}, dict.fromkeys(range(5), "n0"), SHORT)
+    for name in ("s0", "s1"):
+        world.client(name, *range(5))
+    node, dice = world.nodes["n0"], random.Random(1)
+    issued: list[dict[Topic, int]] = []
+    numbers = dict.fromkeys(map(Topic, range(5)), 0)
+    at: dict[tuple[Topic, int], int] = {}
+    for _ in range(2500):
+        topic = dice.choice(list(numbers))
+        node.handle(Creates(Address("q"), (Wanted(topic, numbers[topic] + 1),)), world.now)
+        issued.append({x: number for x, number in numbers.items() if number and x != topic})
+        numbers[topic] += 1
+        at[topic, numbers[topic]] = len(issued) - 1
+
+    def told(home: TopicManager, topic: Topic, number: int) -> Run:
+        answer = home.handle(Ask(Address("s0"), topic, number), world.now)[-1]
+        assert isinstance(answer, Send)
+        assert isinstance(answer.message, Told)
+        assert answer.message.run is not None
+        return answer.message.run
+
+    again = TopicManager(node.me, None, node._site.children, (), {}, SHORT)
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(node.snapshot()), strict=False))
+    for home in (node, again):
+        for (topic, number), place in at.items():
+            run = told(home, topic, number)
+            assert not run.short
+            before = issued[at[topic, number - 1]] if number > 1 else {}
+            changed = {x: n for x, n in issued[place].items() if n != before.get(x)}
+            named = {x: n for x, n in run.entries.items() if n}
+            assert changed.items() <= named.items() <= issued[place].items()
+    (move,) = [x for x in node.handle(Migrate(Topic(3), Address("n1")), world.now) if isinstance(x, Send)]
+    there = world.nodes["n1"]
+    there.handle(wire(move.message), world.now)
+    known: dict[int, int] = {}
+    for number in range(1, numbers[Topic(3)] + 1):
+        known |= told(there, Topic(3), number).entries
+        assert {x: n for x, n in known.items() if n} == issued[at[Topic(3), number]]
+
+
+def test_only_the_last_of_a_group_is_marked() -> None:
+    world = group(40)
+    for i in range(80):
+        world.publish("p", i % 40, f"e{i}")
+        world.run()
+    world.now = Micros(world.now + SHORT.mark_us)
+    world.command("n0", Fired("marks"))
+    assert {x.topic for x in world.letters if x.kind == "Mark"} == {39}
+    world.settle()
+    assert complaints(world) == []
+
+
+@pytest.mark.parametrize("lost", ["the stamp", "the stamp and the next"])
+def test_a_lost_stamp_is_noticed_by_the_next_of_the_group(lost: str) -> None:
+    world = group(4)
+    for topic in (0, 1, 2, 3):
+        world.publish("p", topic, "e")
+        world.run()
+    for topic in (0, 1, 2):
+        world.publish("p", topic, f"then {topic}")
+        world.run(hold=lambda letter: letter.to == "s0" and letter.kind == "Pieces")
+    gone = {"the stamp": (1,), "the stamp and the next": (0, 1)}[lost]
+    world.letters = [x for x in world.letters if x.topic not in gone]
+    world.settle()
+    assert world.order("s0") == world.order("s1")
+    assert complaints(world) == []
+
+
+def test_who_leaves_all_others_hears_marks_again() -> None:
+    """Both 1:2 and 2:2, which names it, were lost on their way to s0 when it leaves topic 2 and all others."""
+    world = group(3)
+    for topic in (0, 1, 2):
+        world.publish("p", topic, "e")
+        world.run()
+    for topic in (1, 2):
+        world.publish("p", topic, f"then {topic}")
+        world.run(hold=lambda letter: letter.to == "s0")
+    world.letters = [x for x in world.letters if x.to != "s0"]
+    world.unsubscribe("s0", 0, 2)
+    world.settle()
+    assert [(n.topic, n.first, n.last) for who, n in world.notices if who == "s0" and isinstance(n, Gap)] == [(1, 2, 2)]
+    assert complaints(world) == []

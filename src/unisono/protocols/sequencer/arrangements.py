@@ -27,7 +27,7 @@ PIECES_MAX = 200
 
 class NodeArrangement:
     """The turns of a topic manager. A node that sees large ones again and again has the kernel compiled that makes
-    their timestamps; one that does not never pays for it."""
+    their timestamps; one that does not, or whose groups are told in short, never pays for it."""
 
     def __init__(self, manager: TopicManager) -> None:
         self._manager = manager
@@ -76,7 +76,7 @@ class NodeArrangement:
 
     def _watch(self, creates: list[Creates]) -> None:
         items = [item.topic for message in creates for item in message.items]
-        if len(items) < BULK_TOPICS_MIN or len(set(items)) < BULK_TOPICS_MIN:
+        if len(items) < BULK_TOPICS_MIN or len(set(items)) < BULK_TOPICS_MIN or self._manager.tells_in_short:
             return
         self._large += 1
         if self._large < LARGE_TURNS:

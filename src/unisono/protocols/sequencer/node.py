@@ -36,6 +36,7 @@ from unisono.protocols.sequencer.messages import (
     Renew,
     Renewed,
     Routed,
+    Run,
     Topics,
     Turn,
     Unfinished,
@@ -99,7 +100,7 @@ class TopicManager:
             case Ask() | Withdraw():
                 self._handle_question(message, out)
             case Part() | Collect() | Install() | Update() | Renew() | Prove() | Proven() | Disproved():
-                self._handle_registration(message, out)
+                self._handle_registration(message, now, out)
             case HostTopic() | Born() | Announced() | Migrate() | Relocate() | Move():
                 self._handle_home(message, now, out)
             case Forget() | Lapse():
@@ -156,7 +157,10 @@ class TopicManager:
                 self._numbering.withdraw(home, message, out)
 
     def _handle_registration(
-        self, message: Part | Collect | Install | Update | Renew | Prove | Proven | Disproved, out: list[Effect]
+        self,
+        message: Part | Collect | Install | Update | Renew | Prove | Proven | Disproved,
+        now: Micros,
+        out: list[Effect],
     ) -> None:
         """Who listens to what, and from which numbers on."""
         site, registering = self._site, self._registering
@@ -164,7 +168,7 @@ class TopicManager:
             case Part():
                 registering.pass_part(message, out)
             case Collect() | Install() | Update():
-                self._register(message, out)
+                self._register(message, now, out)
             case Renew():
                 self._renew(message, out)
             case Prove():
@@ -266,8 +270,16 @@ class TopicManager:
         return self._numbering.use_compiled_kernel()
 
     @property
+    def tells_in_short(self) -> bool:
+        return self._site.circles.are_used
+
+    @property
     def is_quick(self) -> bool:
         return self._numbering.is_quick
+
+    def whole(self, topic: Topic, run: Run) -> Run:
+        """What its timestamp stands for, if it was told in short; its home knows."""
+        return self.hosted[topic].whole(run)
 
     def clients(self) -> list[Address]:
         """Everybody who is remembered here."""
@@ -278,11 +290,13 @@ class TopicManager:
         for home in self.hosted.values():
             home.forget(client)
 
-    def _register(self, message: Registration, out: list[Effect]) -> None:
+    def _register(self, message: Registration, now: Micros, out: list[Effect]) -> None:
         onward: list[Effect] = []
         here = self._site.divide(message, onward)
         if here:
             self._registering.register(msgspec.structs.replace(message, here=here), out)
+            if isinstance(message, Update):
+                self._numbering.mark_again(here, now, out)
         out += onward
 
     def _renew(self, message: Renew, out: list[Effect]) -> None:
@@ -304,9 +318,11 @@ class TopicManager:
             return
         out.append(PERSIST)
         home = self.hosted.pop(topic)
+        home.make_whole()
         number = self.clock[topic]
         moves = self._site.moves[topic] = self._site.moves.get(topic, 0) + 1
         self._numbering.marking.pop(topic, None)
+        self._numbering.followed.pop(topic, None)
         self._site.decisions.forget(topic)
         self._site.circles.begin_anew()
         if to == self._site.parent:
@@ -434,6 +450,7 @@ class TopicManager:
             "given": self._site.decisions.snapshot(),
             "circles": self._site.circles.snapshot(),
             "marking": {topic: list(mark) for topic, mark in self._numbering.marking.items()},
+            "followed": list(self._numbering.followed),
             "timers": dict(self._site.timers),
             "blocked": self._numbering.blocked,
             "gone": list(self._site.gone),
@@ -453,6 +470,7 @@ class TopicManager:
         self._site.decisions.restore(snapshot["given"])
         self._site.circles.restore(snapshot.get("circles"))  # a snapshot of before there were any has none
         self._numbering.marking = {topic: (told, due) for topic, (told, due) in snapshot["marking"].items()}
+        self._numbering.followed = dict.fromkeys(snapshot.get("followed", ()))
         self._site.timers = dict(snapshot["timers"])
         self._numbering.blocked = snapshot["blocked"]
         self._site.gone = dict.fromkeys(snapshot["gone"])

@@ -378,7 +378,7 @@ class _Stage:
             for node in self.nodes:
                 home = manager_of(self.world.host(node.name).machine).hosted.get(topic)
                 if home is not None and run.first in home.issued:
-                    return home.issued[run.first]
+                    return home.whole(run)
         return run
 
     def _merge(self, topic: Topic, run: Run, settled: tuple[Topic, ...], missing: tuple[Topic, ...] | None) -> None:

@@ -35,6 +35,7 @@ from unisono.protocols.sequencer.messages import (
     Withdraw,
     Withdrawn,
 )
+from unisono.protocols.sequencer.topic_manager.circles import Place
 from unisono.protocols.sequencer.topic_manager.site import Site
 from unisono.protocols.sequencer.topic_manager.topic import Accepted, HostedTopic, as_runs, total
 
@@ -54,6 +55,7 @@ class Numbering:
         self._bulk: BulkDecisions | None = None  # the decisions of the site, when the kernel is used
         self._early = self._config.early
         self.marking: dict[Topic, tuple[int, Micros]] = {}  # marks told since the last change, when the next is due
+        self.followed: dict[Topic, None] = {}  # topics without marks: a later event of their group names their last
         self.shared_subscriptions_min = site.config.shared_subscriptions_min
         self.blocked = False  # the link to the parent is full
 
@@ -120,34 +122,36 @@ class Numbering:
             number = clock[topic] = clock[topic] + total(accepted)
             full: Topics = ()
             bars: Entries = {}
-            last = circles.last_before(home, number)
+            place = circles.follow(home, number)
             if bulk is not None:
                 topics, numbers, todo = next(bulk)
             else:
                 self._site.decisions.note(topic, number)
                 if home.is_special:
                     topics, numbers, todo, full, bars = self._fill_specially(home)
-                    last = None
-                else:
+                    place = None
+                elif place is None:
                     topics, numbers, todo = self._site.decisions.fill(clock, topic, home.group.listed(), (), {})
+            short = False
+            if place is not None:
+                topics, numbers, todo = self._follow(topic, place)
+                short = bool(topics)
             runs: list[Run] = []
-            told: list[Run] = []
             for publisher, request, count, wait in accepted:
-                run = Run(first, count, publisher, request, topics, numbers)
+                run = Run(first, count, publisher, request, topics, numbers, short)
                 runs.append(run)
                 home.record(run, keep)
-                if last is not None and len(topics) > 1:
-                    run = Run(first, count, publisher, request, (last[0],), (last[1],), True)
-                told.append(run)
+                if short and place is not None:
+                    home.places[first], short = place, False
                 first += count
                 if wait:
                     home.waiters.append((first - 1, publisher, request + count - 1))
                 if not whole:
                     topics = numbers = ()  # nothing has changed since
             if early:
-                stamps.append(Broadcast(topic, Pieces(topic, tuple([Piece(run, (), todo) for run in told])), True))
+                stamps.append(Broadcast(topic, Pieces(topic, tuple([Piece(run, (), todo) for run in runs])), True))
             elif not todo:
-                stamps.append(Broadcast(topic, Stamps(topic, tuple(told)), True))
+                stamps.append(Broadcast(topic, Stamps(topic, tuple(runs)), True))
             if todo:
                 self._send_up(home, runs, todo, full, bars, out)
             elif not home.open:  # the usual way: nothing had or has to climb
@@ -159,6 +163,16 @@ class Numbering:
                 for run in runs:
                     self.complete(home, run, now, out)
         return stamps
+
+    def _follow(self, topic: Topic, place: Place) -> tuple[Topics, Numbers, Topics]:
+        """The event before it in its circle is all that has to be named: nothing, if that is the topic's own."""
+        circle, index = place
+        before, number = circle.links[index - 1]
+        if before == topic:
+            return (), (), ()
+        if self.marking.pop(before, None):
+            self.followed[before] = None
+        return (before,), (number,), ()
 
     def _fill_specially(self, home: HostedTopic) -> tuple[Topics, Numbers, Topics, Topics, Entries]:
         """Somebody has joined or left: some entries must be explicit, and some numbers must be among them."""
@@ -178,7 +192,7 @@ class Numbering:
 
     def _fill_all(self, wanted: dict[Topic, list[Accepted]]) -> Iterator[tuple[Topics, Numbers, Topics]] | None:
         """The entries of all topics at once, where that pays; None: they are filled one by one."""
-        if self._bulk is None or len(wanted) < BULK_TOPICS_MIN:
+        if self._bulk is None or len(wanted) < BULK_TOPICS_MIN or self._site.circles.are_used:
             return None
         todos, counts = [], []
         for topic, accepted in wanted.items():
@@ -259,14 +273,21 @@ class Numbering:
         out.append(Send(publisher, Withdrawn(home.topic, first, count)))
 
     def _void(self, home: HostedTopic, run: Run, first: int, count: int) -> Effect:
-        return Broadcast(home.topic, Void(home.topic, run, first, count), control=True)
+        return Broadcast(home.topic, Void(home.topic, home.whole(run), first, count), control=True)
 
     def mark(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """Tells how far the topic is when it is quiet, and then at growing intervals: the last stamp may have got lost.
         Until then the next stamp says it."""
         due = Micros(now + self._config.mark_us)
         self.marking[topic] = (0, due)
+        self.followed.pop(topic, None)
         self._site.set_timer("marks", due, out)
+
+    def mark_again(self, topics: Topics, now: Micros, out: list[Effect]) -> None:
+        """Somebody has left others, and may not hear those events any more that name the last of these."""
+        for topic in topics:
+            if topic in self.followed:
+                self.mark(topic, now, out)
 
     def _answer_again(
         self, home: HostedTopic, publisher: Address, item: Wanted, taken: dict[Topic, int], out: list[Effect]
@@ -291,7 +312,8 @@ class Numbering:
             fate, run = "pending", None
         elif number in home.voids:
             fate = "void"
-        out.append(Send(ask.sid, Told(home.topic, number, fate, run, home.floor, home.high_water)))
+        whole = home.whole(run) if run is not None else None
+        out.append(Send(ask.sid, Told(home.topic, number, fate, whole, home.floor, home.high_water)))
 
     def tell_marks(self, now: Micros, out: list[Effect]) -> None:
         out.append(PERSIST)

@@ -242,6 +242,7 @@ class Settling:
         site.below.pop(topic, None)
         site.left.pop(topic, None)
         self._numbering.marking.pop(topic, None)
+        self._numbering.followed.pop(topic, None)
         if place.where is None:
             site.clock.pop(topic, None)
             site.left[topic] = place.number

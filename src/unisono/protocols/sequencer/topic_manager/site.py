@@ -47,7 +47,7 @@ class Site:
         """Topics that went from here to the parent, and how far they were then."""
         self.is_full = config.encoding == "full"
         self.decisions: Decisions | BulkDecisions = Decisions(self.is_full, root=parent is None)
-        self.circles = Circles(self.hosted, 0 if self.is_full else config.short_from)
+        self.circles = Circles(self.hosted, self.clock, 0 if self.is_full else config.short_from)
         self.timers: dict[str, Micros] = {}  # running ones
         self.gone: dict[Address, None] = {}  # clients that have said goodbye, the last `gone_max`
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from unisono.model.ids import Address, Topic
 from unisono.protocols.sequencer.messages import Collect, Entries, Install, Moved, Run, Topics, Update, Wanted
+from unisono.protocols.sequencer.topic_manager.circles import Place
 from unisono.protocols.sequencer.topic_manager.groups import Lists, SequencingGroup
 
 Accepted = tuple[Address, int, int, bool]
@@ -62,6 +64,7 @@ class HostedTopic:
         "issued",
         "open",
         "parked",
+        "places",
         "proven",
         "requests",
         "since",
@@ -79,6 +82,7 @@ class HostedTopic:
         self.requests: dict[Address, int] = {}  # the request we number next, per publisher
         self._early: dict[Address, dict[int, int]] = {}  # requests that overtook their predecessors: first -> count
         self.issued: dict[int, Run] = {}  # by first number; the last `issued_max` numbers
+        self.places: dict[int, Place] = {}  # by first number: where in a circle those are that were told in short
         self._firsts: deque[int] = deque()
         self.floor = 1  # the oldest number in `issued`
         self.open: dict[int, int] = {}  # first -> count of the runs whose timestamps are still climbing
@@ -140,6 +144,7 @@ class HostedTopic:
         while firsts[0] < oldest_kept and firsts[0] != first and firsts[0] not in self.open:
             forgotten = firsts.popleft()
             gone = self.issued.pop(forgotten)
+            self.places.pop(forgotten, None)
             if self.voids:
                 for number in range(gone.first, gone.last + 1):
                     self.voids.pop(number, None)
@@ -151,6 +156,29 @@ class HostedTopic:
             self.issued[run.first] = run
         self.open.pop(run.first, None)
         self.high_water = next(iter(self.open)) - 1 if self.open else number
+
+    def whole(self, run: Run) -> Run:
+        """What it stands for, if it was told in short."""
+        place = self.places.get(run.first)
+        if place is None:
+            return run
+        circle, index = place
+        entries = circle.entries(index)
+        entries.pop(self.topic, None)
+        return Run(run.first, run.count, run.publisher, run.request, tuple(entries), tuple(entries.values()))
+
+    def make_whole(self) -> None:
+        """The circles stay here when it moves. Each event then names what has gone on since the one before."""
+        last, at, changed = None, 0, Entries()
+        for first, (circle, index) in self.places.items():
+            if circle is not last:
+                last, at, changed = circle, 0, dict(circle.start)
+            changed.update(circle.links[at:index])
+            entries = {x: number for x, number in changed.items() if number and x != self.topic}
+            topics, numbers = tuple(entries), tuple(entries.values())
+            self.issued[first] = replace(self.issued[first], topics=topics, numbers=numbers, short=False)
+            at, changed = index, {}
+        self.places.clear()
 
     def find(self, number: int) -> Run | None:
         at = bisect_right(self._firsts, number) - 1
@@ -210,6 +238,7 @@ class HostedTopic:
         self.waiters.clear()
         self.give_up_open(number)
         self.issued.clear()
+        self.places.clear()
         self._firsts.clear()
         self.voids.clear()
         self.floor = number + 1
@@ -232,7 +261,9 @@ class HostedTopic:
         if self.open:
             self.floor = max(first + count for first, count in self.open.items())
             while self._firsts and self._firsts[0] < self.floor:
-                del self.issued[self._firsts.popleft()]
+                first = self._firsts.popleft()
+                del self.issued[first]
+                self.places.pop(first, None)
         self.open.clear()
         self.parked.clear()
         self.high_water = number
