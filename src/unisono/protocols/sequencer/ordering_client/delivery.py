@@ -186,8 +186,6 @@ class Delivery:
             return None
         if last > feed.mark:
             feed.mark = last
-        if run.short and (named := self.feeds.get(run.topics[0])) is not None and run.numbers[0] > named.mark:
-            named.mark = run.numbers[0]  # its home tells it no other way
         if len(feed.items) >= self.config.buffer_max and run.first > self.hold.local.get(topic, 0) + 1:
             return None  # the home is asked for it when its turn comes
         item = KnownRun(run.first, last, run.publisher, run.request, run.topics, run.numbers, now, short=run.short)
