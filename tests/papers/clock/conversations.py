@@ -16,6 +16,7 @@ from unisono.protocols.clock.messages import (
     Base,
     Beat,
     BrokerMessage,
+    ClockBound,
     Closed,
     CloseLane,
     Create,
@@ -23,6 +24,7 @@ from unisono.protocols.clock.messages import (
     FetchEntries,
     Gone,
     Granted,
+    KeyRules,
     LaneClaim,
     LaneEnded,
     LaneName,
@@ -114,7 +116,9 @@ def draw_stamper(dice: Random, n: int) -> Any:
         case 6 if n % 50 == 7:
             return Restarted()
         case 6:
-            return dice.choice([SetLean(topic, dice.randrange(-50_000, 50_000)), BroadcastsDone(0)])
+            rules = KeyRules(dice.random() < 0.5, dice.choice([0, 0, 20_000]))
+            lean = SetLean(topic, dice.randrange(-50_000, 50_000))
+            return dice.choice([lean, lean, BroadcastsDone(0), rules, ClockBound(dice.choice([-1, 0, 1_000]))])
         case _:
             peer = dice.choice([1, 2])
             said = [

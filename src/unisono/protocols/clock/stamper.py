@@ -553,9 +553,9 @@ class StamperMachine:
 
     def _bound_clock(self, error: int, now: Micros) -> list[Effect]:
         was, half = self._state.error(now), self._state.rules.tolerance_us // 2
-        self._state.bound, self._state.bound_at = error, now
         if not half:
-            return []
+            return []  # no key depends on it
+        self._state.bound, self._state.bound_at = error, now
         is_news = (0 <= was <= half) != (0 <= self._state.error(now) <= half)
         return [PERSIST, *self._drain(now), *(self._beat_soon(now) if is_news else [])]
 
