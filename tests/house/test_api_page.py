@@ -8,6 +8,7 @@ from typing import Any
 
 import unisono
 from tests.house.test_blocks import API, Block, of
+from unisono.runtime.client.subscription.request import subscribe_request
 
 WHERE = ("unisono://127.0.0.1:7474", "memory://page")
 
@@ -54,3 +55,15 @@ def test_every_part_of_a_program_on_the_page_runs() -> None:
     assert len(parts()) == 5
     asyncio.run(asyncio.wait_for(all_of_them(), 60))
     assert handled == [("trades", {"px": 1})]
+
+
+def options_of(function: Any) -> dict[str, tuple[Any, Any]]:
+    """Its arguments with types and defaults, without the first of a method."""
+    found = inspect.signature(function).parameters.values()
+    return {each.name: (each.annotation, each.default) for each in found if each.name != "self"}
+
+
+def test_what_people_call_has_the_options_of_what_checks_them() -> None:
+    """Written twice, so that `help()` shows them where people look."""
+    assert options_of(unisono.Session.subscribe) == options_of(subscribe_request)
+    assert options_of(unisono.connect_sync) == options_of(unisono.connect)

@@ -6,16 +6,14 @@ names and orders topics. A client that asks for too much, or for what its token 
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 from unisono.errors import PeerError
-from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.protocols.causal.messages import CausalEnter, CausalPublication, ToCausalBroker
 from unisono.protocols.groups.messages import Commit, Enlist, Release, Resign
 from unisono.protocols.naming import messages as naming
-from unisono.protocols.naming.topic_names import TopicNames
 from unisono.protocols.overlay.messages import BrokerMessage as OverlayMessage
 from unisono.protocols.overlay.messages import OverlaySaid
 from unisono.protocols.regions.messages import RegionMessage, RegionSaid
@@ -23,19 +21,12 @@ from unisono.protocols.sequencer.lives import Height, Reminds
 from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
 from unisono.runtime.links.archive_messages import Fetch, Fetched, Follow, Locate, ToArchive
-from unisono.runtime.links.links import LetterReceiver, Links, owner
+from unisono.runtime.links.links import LetterReceiver, owner
 from unisono.runtime.links.pace import BEARING, FETCHED, SEALING
-from unisono.runtime.node.clients import Clients
-from unisono.runtime.node.content import ContentRole
-from unisono.runtime.node.lookout import Lookout
-from unisono.runtime.node.placing import Placing
+from unisono.runtime.node.parts import NodeParts
 from unisono.runtime.node.questions import NodeQuestions
 from unisono.runtime.node.rights import Rights
-from unisono.runtime.node.sequencer import SequencerRole
 from unisono.structures.hosting import Forget
-
-if TYPE_CHECKING:
-    from unisono.runtime.archiving.archivist import Archivist  # it needs Arrow
 
 logger = logging.getLogger(__name__)
 
@@ -57,38 +48,8 @@ _FOR_THE_NODE = frozenset(
 """What the machine need not see; everything else is for it."""
 
 
-class AddressedNode(Protocol):
-    """The parts of a node that letters are for."""
-
-    @property
-    def me(self) -> Address: ...
-
-    @property
-    def deployment(self) -> Deployment: ...
-
-    @property
-    def links(self) -> Links: ...
-
-    @property
-    def clients(self) -> Clients: ...
-
-    @property
-    def lookout(self) -> Lookout: ...
-
-    @property
-    def sequencer(self) -> SequencerRole | None: ...
-
-    @property
-    def overlay(self) -> ContentRole | None: ...
-
-    @property
-    def archivist(self) -> "Archivist | None": ...
-
-    @property
-    def placing(self) -> Placing | None: ...
-
-    @property
-    def topic_names(self) -> TopicNames | None: ...
+class AddressedNode(NodeParts, Protocol):
+    """A node, as its letters see it."""
 
     def refused(self, reason: str) -> None: ...
 

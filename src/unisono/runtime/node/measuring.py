@@ -6,31 +6,21 @@ import time
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
-from unisono.model.deployment import Deployment
 from unisono.model.health import GroupSeen, Health, StamperSeen, TopicSeen
-from unisono.model.ids import Address
 from unisono.model.interest import covers
 from unisono.model.metrics import Sample, expose, of_topics
 from unisono.model.settings import NodeSpec
-from unisono.protocols.naming.topic_names import TopicNames
 from unisono.runtime.brokers.connection import BrokerCounters
 from unisono.runtime.brokers.udp.adapter import UdpEns
 from unisono.runtime.driver.host import Host
 from unisono.runtime.links import control
-from unisono.runtime.links.links import Links
 from unisono.runtime.links.refusals import Refusals
-from unisono.runtime.node.clients import Clients
-from unisono.runtime.node.content import FATES, CausalRole, ContentRole, RegionsRole
-from unisono.runtime.node.lookout import Lookout
-from unisono.runtime.node.placing import Placing
-from unisono.runtime.node.sequencer import SequencerRole
-
-if TYPE_CHECKING:
-    from unisono.runtime.archiving.archivist import Archivist  # it needs Arrow
+from unisono.runtime.node.content import FATES, CausalRole, RegionsRole
+from unisono.runtime.node.parts import NodeParts
 
 TOPICS_MAX = 100
 """Topics with lines of their own in `/metrics`: those with the highest values; all others are one line."""
@@ -39,50 +29,20 @@ LOOKED_AT_MAX = 10_000
 GROUPS_MAX = 1_000
 
 
-class ObservedNode(Protocol):
+class ObservedNode(NodeParts, Protocol):
     """What is looked at."""
-
-    @property
-    def deployment(self) -> Deployment: ...
 
     @property
     def spec(self) -> NodeSpec: ...
 
     @property
-    def me(self) -> Address: ...
-
-    @property
     def failure(self) -> Exception | None: ...
-
-    @property
-    def links(self) -> Links: ...
 
     @property
     def refusals(self) -> Refusals: ...
 
     @property
-    def clients(self) -> Clients: ...
-
-    @property
-    def lookout(self) -> Lookout: ...
-
-    @property
-    def sequencer(self) -> SequencerRole | None: ...
-
-    @property
-    def overlay(self) -> ContentRole | None: ...
-
-    @property
-    def archivist(self) -> "Archivist | None": ...
-
-    @property
     def host(self) -> Host | None: ...
-
-    @property
-    def placing(self) -> Placing | None: ...
-
-    @property
-    def topic_names(self) -> TopicNames | None: ...
 
 
 def report(node: ObservedNode, health: Health | None) -> control.NodeReport:
