@@ -20,11 +20,9 @@ from msgspec import Struct
 
 from unisono.machine import (
     Broadcast,
-    CancelTimer,
     Deliver,
     DurableMachine,
     Effect,
-    Fired,
     Heard,
     Join,
     Joined,
@@ -35,7 +33,6 @@ from unisono.machine import (
     Restarted,
     Select,
     Send,
-    SetTimer,
     Subscribe,
     Unsubscribe,
     one_by_one,
@@ -49,6 +46,7 @@ from unisono.protocols.sequencer.inputs import HomeReborn, Inherited
 from unisono.protocols.sequencer.lives import Began, Lives
 from unisono.protocols.sequencer.named import NamedPublications
 from unisono.sim.disk import DriverSpec, SimulatedDisk
+from unisono.sim.door import SimulatedDoor
 from unisono.sim.recording import events_in, write_notice
 from unisono.sim.spec import Span, Spec
 from unisono.structures.sessions import Forgotten, Sessions
@@ -136,12 +134,8 @@ class SimulatedHost:
         """Who takes what the application publishes, and hands it to the machine; None: the machine gets it at once."""
         self.keeps_name = False
         """It comes back under its name although its machine forgets."""
-        self.make_door: Callable[[Any], Machine] | None = None
-        """What stands in front of the machine of every life: letters come in by it, and it keeps nothing."""
-        self.door: Machine | None = None
-        self.on_door: Callable[[Any], bool] | None = None
-        """Sees what the door delivers; tells whether that was for the driver."""
-        self._door_timers: dict[str, Micros] = {}
+        self.door: SimulatedDoor | None = None
+        """What letters come in by; None: they are inputs of the machine."""
         self.on_start: Callable[[], None] | None = None
         """What the world does at every start after the first."""
         self.subscribed: dict[Topic, int] = {}  # topic -> base, as the machine said
@@ -190,8 +184,8 @@ class SimulatedHost:
             if self.disk.log:  # a clock never goes back before its log
                 self._skew_us = max(self._skew_us, self.disk.log[-1][0] + 1 - self.world.now)
         self.turns.last = self.clock()
-        self.door = self.make_door(machine) if self.make_door is not None else None
-        self._door_timers = {}
+        if self.door is not None:
+            self.door.open()
         if self._is_durable:
             if self.life == 1:
                 self.tell(Restarted())  # when the world runs: the hosts it may send to need not be there yet
@@ -268,6 +262,12 @@ class SimulatedHost:
 
     def pause(self) -> None:
         self._pauses += 1
+
+    def is_postponed(self, action: Callable[[], None]) -> bool:
+        """Whether it is paused; then this happens as soon as it goes on."""
+        if self._pauses:
+            self._resumed.append(action)
+        return self._pauses > 0
 
     def resume(self) -> None:
         self._pauses -= 1
@@ -389,7 +389,7 @@ class SimulatedHost:
         if self._pauses or self._waiting:  # it does not overtake what was said before it
             self._waiting.append(_CONFIRMED)
         elif self.turns.confirmed(1):
-            self._wake()
+            self.wake()
 
     # the door
 
@@ -398,42 +398,16 @@ class SimulatedHost:
         self.receive(letter if self.door is None else _Letter(letter))
 
     def ask_door(self, message: Any) -> None:
-        """The machine in front of ours, which keeps nothing: what it delivers is for ours, or for the stage."""
-        if self.door is None:
-            return
-        life = self.life
-        for effect in self.door.handle(message, self.clock()):
-            if life != self.life:
-                return
-            match effect:
-                case Deliver(item=item):
-                    if self.on_door is None or not self.on_door(item):
-                        self.turns.post(item)
-                case Send(to=to, message=letter):
-                    self.world.network.carry(self, to, letter)
-                case SetTimer(key=key, at=at):
-                    self._door_timers[key] = at
-                    self.world.at(at - self._skew_us, self._fire_door, key, at, self.life)
-                case CancelTimer(key=key):
-                    self._door_timers.pop(key, None)
-        if life == self.life:
-            self._wake()
-
-    def _fire_door(self, key: str, at: Micros, life: int) -> None:
-        if life != self.life or self._door_timers.get(key) != at:
-            return
-        if self._pauses:
-            self._resumed.append(lambda: self._fire_door(key, at, life))
-            return
-        del self._door_timers[key]
-        self.ask_door(Fired(key))
+        """The machine in front of ours, if there is one."""
+        if self.door is not None:
+            self.door.ask(message)
 
     # turns
 
     def _handle(self, message: Any) -> None:
         if message is _CONFIRMED:
             if self.turns.confirmed(1):
-                self._wake()
+                self.wake()
             return
         if type(message) is _Letter:
             self.ask_door(message.message)
@@ -442,9 +416,9 @@ class SimulatedHost:
             for event in events_in(message):
                 self.known_at.setdefault(event.id, self.world.now)
         self.turns.post(message)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Something waits for a turn."""
         if self._is_turning or not self.turns.waiting:
             return
@@ -457,8 +431,7 @@ class SimulatedHost:
     def _turn(self, life: int) -> None:
         if life != self.life:
             return
-        if self._pauses:
-            self._resumed.append(lambda: self._turn(life))
+        if self.is_postponed(lambda: self._turn(life)):
             return
         commit = self.turns.handle(self.clock())
         self._arm()
@@ -485,8 +458,7 @@ class SimulatedHost:
     def _committed(self, life: int) -> None:
         if life != self.life:
             return
-        if self._pauses:
-            self._resumed.append(lambda: self._committed(life))
+        if self.is_postponed(lambda: self._committed(life)):
             return
         self.disk.write(self._committing)
         self._committing = []
@@ -500,7 +472,7 @@ class SimulatedHost:
     def _end_turn(self, life: int) -> None:
         if life == self.life:
             self._is_turning = False
-            self._wake()
+            self.wake()
 
     def _is_last_effect(self) -> bool:
         """Counts one; tells whether it was to crash instead, and has."""
@@ -560,7 +532,7 @@ class SimulatedHost:
         self._alarm = None
         self.turns.ring(self.clock())
         self._arm()
-        self._wake()
+        self.wake()
 
     def wants(self, topic: Topic) -> bool:
         """Has joined the topic at the service beneath, or is about to."""

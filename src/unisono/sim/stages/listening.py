@@ -25,6 +25,7 @@ from unisono.protocols.sequencer.inputs import HomeReborn, Inherited
 from unisono.protocols.sequencer.lives import Began, Height, Lives, Seal, Witness
 from unisono.protocols.sequencer.messages import Collect, Creates, Install, Update
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.sim.door import SimulatedDoor
 from unisono.sim.host import SimulatedHost
 from unisono.sim.world import World
 from unisono.structures.hosting import Lapse
@@ -64,8 +65,8 @@ class Listening:
         self._witness = Witness()  # on its disk
         self._goes_on = False
         self.leases: ClientLeases | None = None
-        host.make_door, host.on_door, host.on_start, host.on_down = self._door, self._see, self._start, self._down
-        host.door = self._door(host.machine)
+        host.on_start, host.on_down = self._start, self._down
+        host.door = SimulatedDoor(host, self._door, self._see)
         world.after(0, self._begin)
         world.after(1, self._meet_all)
 
@@ -229,8 +230,7 @@ class Witnessing:
 
     def __init__(self, host: SimulatedHost, homes: dict[Topic, Address]) -> None:
         self._homes = homes
-        host.make_door = partial(_WitnessDoor, host, homes)
-        host.door = host.make_door(host.machine)
+        host.door = SimulatedDoor(host, partial(_WitnessDoor, host, homes))
 
 
 class _WitnessDoor:
