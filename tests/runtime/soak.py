@@ -8,6 +8,7 @@ two topics whose homes are two nodes; what the one is told is compared with what
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -83,6 +84,9 @@ class Soaked(NamedTuple):
     grown: dict[str, dict[str, Grown]]
     unfinished: tuple[str, ...] = ()
     """What did not come to its end within its time."""
+    blocks: tuple[int, int] = (0, 0)
+    """Pieces of memory that the clients held when all was told, before the hour and after it. What a process has from
+    the system does not shrink, and follows the longest time for which a subscriber was late; these do shrink."""
 
     def problems(self) -> list[str]:
         """What is not flat: more than a fifth and a fixed allowance above what it was."""
@@ -93,9 +97,17 @@ class Soaked(NamedTuple):
             for what, grown in things.items()
             if grown.late > 1.2 * grown.early + allowed[what]
         ]
+        before, after = self.blocks
+        found += [f"clients held {before} blocks at rest, and then {after}"] if after > 1.2 * before + 20_000 else []
         found += [f"{self.inversions} inversions"] if self.inversions else []
         found += [f"{self.missing} accepted events were not told"] if self.missing else []
         return [*found, *self.unfinished]
+
+
+def blocks_held() -> int:
+    """How many pieces of memory this process holds, without what only waits to be collected."""
+    gc.collect()
+    return sys.getallocatedblocks()
 
 
 def growth(samples: Sequence[Sample], what: str) -> Grown:
@@ -178,6 +190,7 @@ class Soak:
         self.notices = BrokerNotices()
         self.told_at_s, self.stood_s = [0.0, 0.0], 0.0
         self.unfinished: list[str] = []
+        self.blocks = (0, 0)
         self.publishers: list[Publisher] = []
         self.ended, self.maximum, self.share, self.late = asyncio.Event(), 0.0, share, 0
         self.deadline = deadline
@@ -339,11 +352,13 @@ class Soak:
             await self.settle(self.publishers)
             self.maximum = sum(publisher.accepted for publisher in self.publishers) / (loop.time() - began)
             self.told_at_s, self.stood_s = [0.0, 0.0], 0.0
+            before = blocks_held()
             watching = asyncio.ensure_future(self.watch())
             await self.publish(self.publishers, self.seconds, self.maximum * self.share)
             self.over = True
             await watching
             await self.settle(self.publishers)
+            self.blocks = (before, blocks_held())
             self.unfinished += [f"a subscriber ended: {each.exception()!r}" for each in self.listening if each.done()]
             for task in self.listening:
                 task.cancel()
@@ -371,6 +386,7 @@ class Soak:
                 for name, samples in self.samples.items()
             },
             unfinished=tuple(self.unfinished),
+            blocks=self.blocks,
         )
 
 

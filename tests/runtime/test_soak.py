@@ -31,6 +31,8 @@ def test_what_grows_is_found_and_a_saw_is_not() -> None:
         "handles of hub grew from 10 to 21"
     ]
     assert row._replace(inversions=1, missing=2).problems() == ["1 inversions", "2 accepted events were not told"]
+    assert row._replace(blocks=(100_000, 139_000)).problems() == []
+    assert row._replace(blocks=(100_000, 141_000)).problems() == ["clients held 100000 blocks at rest, and then 141000"]
     assert row._replace(unfinished=("sessions are not closed",)).problems() == ["sessions are not closed"]
 
 
