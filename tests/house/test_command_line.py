@@ -182,6 +182,13 @@ def test_who_waits_for_a_node_is_told_for_what(caplog: pytest.LogCaptureFixture)
     assert told.startswith("127.0.0.1:1: Connection refused; asking again for")
 
 
+@pytest.mark.parametrize("words", [("simulate", "--list"), ("doctor",)])
+def test_lines_in_a_pipe_end_where_their_text_ends(words: tuple[str, ...]) -> None:
+    lines = unisono(*words).stdout.splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_version_is_the_installed_one() -> None:
     done = unisono("--version")
     assert done.stdout.startswith("unisono 0.")

@@ -172,6 +172,37 @@ def test_a_wrong_token_is_told_by_both_ends(
         asyncio.run(run())
 
 
+def test_a_neighbour_that_turns_us_away_was_never_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It dials, is let in, and closes, because we do not know its token; and again, and again."""
+
+    def of(node: Node) -> PeerSeen:
+        return next(peer for peer in node.health().peers if peer.node == "west")
+
+    async def run() -> None:
+        deployment = star(data=False)
+        async with Node(deployment, "hub", tmp_path, OBSERVED) as hub:
+            hub.lookout._settled_s = 0
+            monkeypatch.setenv("TOKEN", "known to west alone")
+            guarded = structs.replace(deployment, security=Security(token_variable="TOKEN"))
+            stranger = Node(guarded, "west", tmp_path, structs.replace(OBSERVED, broker_patience_s=5.0))
+            starting = asyncio.ensure_future(stranger.start())
+            dial_node(stranger.links, deployment.node("hub"))
+            await until(lambda: "does not know our token" in of(hub).detail)
+            assert of(hub).detail.count("Give the deployment's token") == 1
+            await until(lambda: stranger.refusals.counts["token"] >= 3)
+            await asyncio.wait([starting])
+            await stranger.stop()
+            async with Node(deployment, "west", tmp_path, OBSERVED):
+                await until(lambda: of(hub).up)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    told = [record.message for record in caplog.records if record.message.startswith("peer west")]
+    assert sum(message.startswith("peer west is up") for message in told) == 1, told
+
+
 def test_a_clock_far_from_its_parents_is_not_ready() -> None:
     deployment = star(data=False)
     lookout = Lookout(deployment, deployment.node("east"), None, {}, None, lambda: None, lambda: None)  # type: ignore[arg-type]
@@ -216,7 +247,7 @@ def test_status_names_the_culprit_and_not_those_who_miss_it() -> None:
     ]
     lost, dead = Checked("broker", False, "the server closed"), ServerSeen("n1:4222", False, "refused")
     several = {"hub": report("hub", lost, servers=(dead,)), "east": report("east", servers=(dead,))}
-    assert problems(several) == ["server n1:4222 does not answer (seen by hub: refused; east: refused)"]
+    assert problems(several) == ["server n1:4222 does not answer (seen by hub, east: refused)"]
     assert problems({"hub": report("hub", lost)}) == ["node hub has lost the broker: the server closed"]
     cut = {"hub": report("hub"), "east": report("east", orphan, peers=(hub_down,))}
     assert problems(cut) == ["node hub is not reached (seen by east: connection lost)"]

@@ -20,9 +20,12 @@ from unisono.model.content import attributes_of, check_attributes
 from unisono.model.event import Scalar
 from unisono.model.interest import check_topic_name
 from unisono.model.time import parse_span
+from unisono.runtime.client.publishing.publisher import Publisher
 from unisono.runtime.connect import connect
 from unisono.runtime.driver.loop import run
 
+TOLD_IF_S = 3.0
+"""Who would wait longer than this is told."""
 CHUNK_BYTES = 1 << 16
 """Read from stdin at once."""
 
@@ -92,6 +95,18 @@ def _attribute(text: str) -> tuple[str, Scalar]:
         return name, value
 
 
+async def _drain(publisher: Publisher) -> None:
+    """Outcomes can take a while where the home of the topic is away; whoever waits is told for what."""
+    draining = asyncio.ensure_future(publisher.drain())
+    try:
+        done, _ = await asyncio.wait([draining], timeout=TOLD_IF_S)
+        if not done:
+            print(f"waits for the node where {publisher.topic} lives: it has not answered yet", file=sys.stderr)
+        await draining
+    finally:
+        draining.cancel()
+
+
 async def _given(payloads: list[str]) -> AsyncIterator[bytes]:
     for payload in payloads:
         yield payload.encode()
@@ -157,7 +172,7 @@ async def _publish(
                 except MisuseError as error:  # this line alone: too long for the broker, as a rule
                     tally.refused += 1
                     print(f"refused: {error}", file=sys.stderr)
-            await publisher.drain()
+            await _drain(publisher)
             for failure in publisher.failures:
                 print(f"{type(failure).__name__.lower()}: {failure.reason}", file=sys.stderr)
             return _Tally(publisher.accepted, tally.refused + publisher.refused, publisher.unknown)

@@ -90,28 +90,30 @@ def problems(reports: Reports) -> list[str]:
 def seen_by_nodes(reports: Reports) -> list[str]:
     """What nodes that answer say of themselves and of others, and which of them say it. A node that does not answer is
     not also blamed by its neighbours, and a broker or parent that is away is not a fault of the node that misses it."""
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, dict[str, list[str]]] = {}  # what -> how it looks -> from where
     for name, report in reports.items():
         if isinstance(report, TransportError):
             continue
         if report.failure is not None:
-            seen.setdefault(f"node {name} has stopped: {report.failure}", [])
+            seen.setdefault(f"node {name} has stopped: {report.failure}", {})
         health = report.health
         if health is None:
             continue
         for check in health.checks if report.failure is None else ():
             if not check.passed and check.name not in ("parent", "broker"):
-                seen.setdefault(f"node {name}: {check.name}: {check.detail}", [])
+                seen.setdefault(f"node {name}: {check.name}: {check.detail}", {})
         for peer in health.peers:
             if not peer.up and _answers(reports.get(peer.node)):
-                seen.setdefault(f"node {peer.node} is not reached", []).append(f"{name}: {peer.detail}")
+                seen.setdefault(f"node {peer.node} is not reached", {}).setdefault(peer.detail, []).append(name)
         servers = [server for server in health.servers if not server.up]
         for server in servers:
-            seen.setdefault(f"server {server.server} does not answer", []).append(f"{name}: {server.detail}")
+            what = f"server {server.server} does not answer"
+            seen.setdefault(what, {}).setdefault(server.detail, []).append(name)
         lost = next((check for check in health.checks if check.name == "broker" and not check.passed), None)
         if lost is not None and not servers:
-            seen.setdefault(f"node {name} has lost the broker: {lost.detail}", [])
-    return [f"{what} (seen by {'; '.join(by)})" if by else what for what, by in seen.items()]
+            seen.setdefault(f"node {name} has lost the broker: {lost.detail}", {})
+    by = {what: [f"{', '.join(names)}: {detail}" for detail, names in looks.items()] for what, looks in seen.items()}
+    return [f"{what} (seen by {'; '.join(looks)})" if looks else what for what, looks in by.items()]
 
 
 def _answers(report: NodeReport | TransportError | None) -> bool:

@@ -17,6 +17,9 @@ from unisono.runtime.client.subscription.request import subscribe_request
 from unisono.runtime.connect import connect
 from unisono.runtime.driver.loop import run, unless_stopped
 
+SKIPPED = 1 << 40
+"""A node that goes on without its data leaves out more numbers than it can have issued."""
+
 
 def sub(
     where: Where,
@@ -123,7 +126,10 @@ def _text(event: Notification) -> str:
     """An event as it was published; what is not one, or not in order, in brackets."""
     if event.gap is not None:
         missing = event.gap.last - event.gap.first + 1
-        return f"[gap: {missing} event{'s' if missing > 1 else ''} will not come: {event.gap.reason}]"
+        events = (
+            "1 event" if missing == 1 else f"{missing} events" if missing < SKIPPED else "nobody knows how many events"
+        )
+        return f"[gap: {events} will not come: {event.gap.reason}]"
     if event.stalled is not None:
         return f"[stalled: nothing of this topic can be delivered for now: {event.stalled.reason}]"
     if event.cut is not None:

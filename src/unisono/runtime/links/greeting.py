@@ -27,7 +27,10 @@ from unisono.runtime.links.security import NONCE_BYTES, Tokens, is_proof, prove
 
 _DIAL, _ANSWER = b"unisono dial", b"unisono answer"
 
-GIVE_A_TOKEN = "Give the deployment's token: --token, the variable UNISONO_TOKEN, or connect(…, token=…)"
+GIVE_A_TOKEN = (
+    "Give the deployment's token: a client by --token, the variable UNISONO_TOKEN, or connect(…, token=…); "
+    "a node by [security] of its file"
+)
 NOT_PROVEN = f"does not know our token: it has another one, or none. {GIVE_A_TOKEN}"
 
 
@@ -111,7 +114,7 @@ class RejectedError(PeerError):
     """The other side has refused us."""
 
     def __init__(self, message: Rejected) -> None:
-        todo = f". {GIVE_A_TOKEN}" if message.code == "token" else ""
+        todo = f". {GIVE_A_TOKEN}" if message.code == "token" and GIVE_A_TOKEN not in message.reason else ""
         super().__init__(f"rejected: {message.reason}{todo}", message.code)
 
 

@@ -73,6 +73,8 @@ class _Peer(Struct):
     pings: bool = False
     """Whether it understands them; an older release does not."""
     heard_s: float = 0.0
+    answered: bool = False
+    """Since it is linked: who lets us in and is then turned away, or turns us away, has not been up."""
     round_trip_us: int | None = None
     least_us: int | None = None
     """Of all round trips on this connection: what is above it is load, not distance."""
@@ -142,8 +144,9 @@ class Lookout:
         for address in hello.addresses:
             peer = self._peers.get(address)
             if peer is not None:
-                peer.linked, peer.pings = True, PING_FEATURE in hello.features
+                peer.linked, peer.pings, peer.answered = True, PING_FEATURE in hello.features, False
                 peer.heard_s = asyncio.get_running_loop().time()
+                self._ping(address, peer)
         self.compare()
 
     def unlinked(self, hello: Hello, error: UnisonoError | None) -> None:
@@ -162,11 +165,13 @@ class Lookout:
     def heard(self, pong: PeerPong) -> None:
         peer = self._peers.get(pong.source)
         if peer is not None:
-            now = self._clock()
-            peer.heard_s = asyncio.get_running_loop().time()
+            now, is_first = self._clock(), not peer.answered
+            peer.heard_s, peer.answered = asyncio.get_running_loop().time(), True
             span = peer.round_trip_us = max(0, now - pong.asked_us)
             peer.least_us = span if peer.least_us is None else min(span, peer.least_us)
             peer.ahead_us = pong.at_us - (now + pong.asked_us) // 2
+            if is_first:
+                self.compare()
 
     def broker_said(self, notice: EnsNotice) -> None:
         match notice:
@@ -268,6 +273,8 @@ class Lookout:
         silent_s = asyncio.get_running_loop().time() - peer.heard_s
         if not peer.linked:
             return PeerSeen(name, False, self._links.problems.get(name, peer.why))
+        if peer.pings and not peer.answered:
+            return PeerSeen(name, False, peer.why)
         if peer.pings and silent_s > self._config.answer_s:
             return PeerSeen(name, False, f"connected, and has not answered for {silent_s:.0f} s")
         return PeerSeen(name, True, "connected", peer.round_trip_us, peer.ahead_us)
@@ -277,13 +284,16 @@ class Lookout:
     async def _keep_looking(self) -> None:
         while True:
             for name, peer in self._peers.items():
-                if peer.linked and peer.pings:
-                    self._links.send(name, PeerPing(self._me, self._clock()))
+                self._ping(name, peer)
             if self._directory is not None:
                 self._disk = await self._look_at_disk(self._directory)
             self.compare()
             self._tell_refusals()
             await asyncio.sleep(self._config.every_s)
+
+    def _ping(self, name: Address, peer: _Peer) -> None:
+        if peer.linked and peer.pings:
+            self._links.send(name, PeerPing(self._me, self._clock()))
 
     async def _look_at_disk(self, directory: Path) -> Checked:
         loop = asyncio.get_running_loop()
