@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from unisono.model.deployment import Deployment
-from unisono.model.settings import Region
-from unisono.protocols.sequencer.deployed import sequencer_config
+from unisono.model.settings import BrokerSpec, Region
+from unisono.protocols.sequencer.deployed import TOLD_OF_LOSSES_US, sequencer_config
 
 
 def apart(round_trip_ms: float) -> Deployment:
@@ -21,3 +23,11 @@ def test_what_may_be_under_way_grows_with_the_round_trip() -> None:
         assert config.window < config.issued_max, "what one publisher has under way can still be asked for"
     # Distances in a file change; whoever read it before still understands whoever reads it now.
     assert max(config.window for config in configs) <= min(config.requests_max for config in configs)
+
+
+def test_marks_come_later_where_the_broker_says_what_it_has_lost() -> None:
+    for round_trip_ms in (0.5, 40, 250):
+        embedded = apart(round_trip_ms)
+        nats = replace(embedded, broker=BrokerSpec("nats", ("nats://127.0.0.1:4222",)))
+        assert sequencer_config(embedded).mark_us >= max(TOLD_OF_LOSSES_US, sequencer_config(nats).mark_us)
+    assert sequencer_config(replace(apart(0.5), broker=nats.broker)).mark_us < TOLD_OF_LOSSES_US
