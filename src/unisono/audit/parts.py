@@ -76,24 +76,28 @@ def _has_bytes(path: Path) -> bool:
 
 def walk(top: Path) -> Iterator[Path]:
     """Folders and files below a folder. Links lead on where they lead out of it, and nothing is met twice."""
-    here = Path(os.path.realpath(top))
+    here = os.path.realpath(top)
     met = {here}
     for at, folders, files in os.walk(top, onerror=_unreadable, followlinks=True):
+        real = os.path.realpath(at)
         for names in (folders, files):
-            names[:] = [name for name in sorted(names) if not _is_left_out(Path(at, name), here, met)]
+            names[:] = [name for name in sorted(names) if not _is_left_out(name, at, real, Path(here), met)]
             yield from (Path(at, name) for name in names)
 
 
-def _is_left_out(path: Path, here: Path, met: set[Path]) -> bool:
-    """Hidden; or met under another name, as a link does that leads to what is here anyway, or above it."""
-    if path.name[0] in "._":
+def _is_left_out(name: str, at: str, real_at: str, top: Path, met: set[str]) -> bool:
+    """Hidden; or met under another name, as a link does that leads to what is there anyway, or above it."""
+    if name[0] in "._":
         return True
-    real = Path(os.path.realpath(path))
+    path = os.path.join(at, name)
+    is_link = os.path.islink(path)
+    real = os.path.realpath(path) if is_link else os.path.join(real_at, name)
     if real in met:
         return True
-    if path.is_symlink() and path.exists():
-        within = real.relative_to(here).parts if real.is_relative_to(here) else None
-        if here.is_relative_to(real) or (within is not None and not any(step[0] in "._" for step in within)):
+    if is_link and os.path.exists(path):
+        target = Path(real)
+        within = target.relative_to(top).parts if target.is_relative_to(top) else None
+        if top.is_relative_to(target) or (within is not None and not any(step[0] in "._" for step in within)):
             return True
     met.add(real)
     return False
