@@ -124,6 +124,18 @@ def test_names_of_several_parts_are_the_same_names(tmp_path: Path) -> None:
     assert by_columns(tmp_path) == by_python(tmp_path)
 
 
+def test_files_of_a_few_lines_keep_their_place_among_others(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for i, event in enumerate("abcdefg"):
+        told = {"subscriber": "s", "event": event, "position": 1}
+        if i in (3, 5):
+            pq.write_table(pa.Table.from_pylist([told]), tmp_path / str(i))
+        else:
+            (tmp_path / str(i)).write_bytes(msgspec.json.encode(told) + b"\n")
+    log = columnar.load(tmp_path)
+    assert [record.event for record in log.records(range(log.size))] == list("abcdefg")
+
+
 def test_a_further_header_is_none_of_the_rows_that_a_folder_tells_all_of(tmp_path: Path) -> None:
     part = tmp_path / "kind=tag" / "subscriber=s" / "event=a" / "log"
     part.parent.mkdir(parents=True)

@@ -121,6 +121,14 @@ def test_lines_are_read_in_ranges_and_named_by_their_number(
             read_it(spark, tmp_path / "log")
 
 
+def test_files_of_a_few_rows_are_read_by_one_task(spark: SparkSession, tmp_path: Path) -> None:
+    for i in range(30):
+        (tmp_path / f"part-{i:02}").write_text(ROW.replace('"a"', f'"e{i}"') * 2)
+    rows = reading.scan(spark, tmp_path).withColumn("task", F.spark_partition_id()).orderBy("_at").collect()
+    assert [row.event for row in rows] == [f"e{i // 2}" for i in range(60)]
+    assert len({row.task for row in rows}) == 1
+
+
 def test_an_archive_and_journals_with_other_columns_are_judged_together(spark: SparkSession, tmp_path: Path) -> None:
     """As docs/reference/spark.md recommends: a client's journal knows no topic, the archive no clock."""
     fill(tmp_path / "archive", 1, 20)

@@ -7,7 +7,7 @@ too: its `_problem` says in one line what the reader says elsewhere, so that the
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -28,14 +28,16 @@ from unisono.model.journal import Header
 
 PIECE_ROWS = 1_000_000
 PIECE_BYTES = 1 << 27
+TASK_BYTES = 1 << 24
+"""Of small files: a task costs as much as to read some hundred thousand rows."""
 _CHUNK_BYTES = 1 << 23
 _FILE_ROWS = 1 << 44
 """Places that a file has: more than it has bytes."""
 _SQL = {"kind": "STRING", "clock": "MAP<STRING, BIGINT>", "depends_on": "ARRAY<STRING>"}
 
 
-class ReadingTask(NamedTuple):
-    """What one task reads: a whole `file`, the row `groups` from `first` up to `last` of Parquet, or the lines that
+class ReadingPiece(NamedTuple):
+    """What is read in one go: a whole `file`, the row `groups` from `first` up to `last` of Parquet, or the lines that
     begin in these `bytes`. `row` rows of the file come before row groups.
     """
 
@@ -88,19 +90,41 @@ def first_problem(said: str | None) -> FormatError | None:
 
 def scan(spark: SparkSession, path: Path) -> DataFrame:
     """The same unchecked: what has to be refused is a row with `_problem`."""
-    pieces = list(chain.from_iterable(_cut(i, part, path) for i, part in enumerate(parts_of(path))))
+    pieces = chain.from_iterable(_cut(i, part, path) for i, part in enumerate(parts_of(path)))
+    tasks = [(msgspec.json.encode(some).decode(),) for some in _together(pieces)]
     columns = ", ".join(f"{field.name} {_sql(field)}" for field in SCHEMA)
-    names = "file INT, path STRING, given STRING, alone BOOLEAN, unit STRING, first BIGINT, last BIGINT, row BIGINT"
-    frame = spark.createDataFrame(pieces, names)
-    return frame.repartition(len(pieces)).mapInArrow(_read, f"{columns}, _at BIGINT, _problem STRING")
+    frame = spark.createDataFrame(tasks, "pieces STRING")
+    return frame.repartition(len(tasks)).mapInArrow(_read, f"{columns}, _at BIGINT, _problem STRING")
 
 
 def _sql(field: Any) -> str:
     return _SQL.get(field.name) or ("BIGINT" if field.type == pa.int64() else "STRING")
 
 
-def _cut(file: int, part: JournalPart, path: Path) -> Iterator[ReadingTask]:
-    whole = ReadingTask(file, str(part.path), msgspec.json.encode(part.given).decode(), part.path == path)
+def _together(pieces: Iterable[ReadingPiece]) -> Iterator[list[ReadingPiece]]:
+    """What tasks read: one piece each, but of small files as many as are worth a task."""
+    some: list[ReadingPiece] = []
+    size = 0
+    for piece in pieces:
+        weight = _bytes(piece.path) if piece.unit == "file" else TASK_BYTES
+        if some and size + weight > TASK_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(piece)
+        size += weight
+    if some:
+        yield some
+
+
+def _bytes(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0  # the task that reads it will say what is wrong
+
+
+def _cut(file: int, part: JournalPart, path: Path) -> Iterator[ReadingPiece]:
+    whole = ReadingPiece(file, str(part.path), msgspec.json.encode(part.given).decode(), part.path == path)
     groups: list[int] = []
     size = 0
     try:
@@ -137,11 +161,12 @@ def _groups(file: Any) -> list[int]:
 
 def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for row in batch.to_pylist():
-            yield from _rows(ReadingTask(**row))
+        for pieces in batch.column("pieces").to_pylist():
+            for piece in msgspec.json.decode(pieces, type=list[ReadingPiece]):
+                yield from _rows(piece)
 
 
-def _rows(piece: ReadingTask) -> Iterator[pa.RecordBatch]:
+def _rows(piece: ReadingPiece) -> Iterator[pa.RecordBatch]:
     # A row has a byte at least, so counting on from a piece's first byte keeps the order of pieces.
     at = piece.file * _FILE_ROWS + (piece.first if piece.unit == "bytes" else piece.row)
     try:
@@ -158,7 +183,7 @@ def _with(batch: pa.RecordBatch, places: pa.Array, problems: pa.Array) -> pa.Rec
     return pa.RecordBatch.from_arrays([*batch.columns, places, problems], names=[*COLUMNS, "_at", "_problem"])
 
 
-def _batches(piece: ReadingTask) -> Iterator[pa.RecordBatch]:
+def _batches(piece: ReadingPiece) -> Iterator[pa.RecordBatch]:
     part = JournalPart(Path(piece.path), msgspec.json.decode(piece.given))
     if piece.unit == "file":
         return batches_of(part, piece.alone)[1]
@@ -169,7 +194,7 @@ def _batches(piece: ReadingTask) -> Iterator[pa.RecordBatch]:
     return scan_batches(file, piece.path, given, range(piece.first, piece.last), piece.row)[1]
 
 
-def _lines(file: IO[bytes], piece: ReadingTask, given: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+def _lines(file: IO[bytes], piece: ReadingPiece, given: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """The lines that begin in the piece. Which lines they are is counted only if one has to be named."""
     with file:
         if piece.first:

@@ -6,8 +6,8 @@ reader, which mends what may be mended and refuses the rest by its line. So both
 """
 
 import io
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,13 +16,15 @@ import pyarrow.json as pj
 
 from unisono.audit.columnar.log import ColumnarLog
 from unisono.audit.columns import BATCH_ROWS, COLUMNS, SCHEMA, batch_of, check_rows, normal
-from unisono.audit.files import decode_lines, read_header, read_lines, typed
-from unisono.audit.parts import JournalPart, open_part, parts_of
+from unisono.audit.files import decode_lines, read_header, read_lines, scan_part, typed
+from unisono.audit.parts import JournalPart, is_packed, open_part, parts_of
 from unisono.audit.tables import BROKEN, scan_batches
 from unisono.errors import FormatError
-from unisono.model.journal import Header
+from unisono.model.journal import Header, Record
 
 PIECE_BYTES = 1 << 23
+FEW_BYTES = 1 << 13
+"""Of lines that the reference reader reads in the time in which pyarrow begins."""
 NESTED_MAX = 200
 """Lines of fewer objects and lists are read by all readers alike."""
 # A clock is an object, which pyarrow does not read as a map: asked for as text, it makes pyarrow refuse the piece.
@@ -35,12 +37,33 @@ def load(path: str | Path) -> ColumnarLog:
     first, *others = parts_of(Path(path))
     header, batches = batches_of(first, alone=first.path == Path(path), coded=True)
     log = ColumnarLog(header)
-    for batch in batches:
+    for batch in chain(batches, _further(others)):
         log.add(batch)
-    for part in others:
-        for batch in batches_of(part, alone=False, coded=True)[1]:
-            log.add(batch)
     return log
+
+
+def _further(parts: Sequence[JournalPart]) -> Iterator[Any]:
+    """The rows of files after the first. Files of a few lines become one batch: a batch costs as much as many lines."""
+    few: list[Record] = []
+    for part in parts:
+        has_few = _has_few_lines(part.path)
+        if has_few:
+            few += scan_part(part, alone=False)[1]
+        if few and (not has_few or len(few) >= BATCH_ROWS):
+            yield batch_of(few)
+            few = []
+        if not has_few:
+            yield from batches_of(part, alone=False, coded=True)[1]
+    if few:
+        yield batch_of(few)
+
+
+def _has_few_lines(path: Path) -> bool:
+    if path.stat().st_size > FEW_BYTES or is_packed(path):
+        return False
+    file, is_columnar = open_part(path, to_read=False)
+    file.close()
+    return not is_columnar
 
 
 def batches_of(part: JournalPart, alone: bool, coded: bool = False) -> tuple[Header, Iterator[Any]]:
