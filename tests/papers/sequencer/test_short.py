@@ -294,3 +294,19 @@ def test_who_leaves_all_others_hears_marks_again() -> None:
     world.settle()
     assert [(n.topic, n.first, n.last) for who, n in world.notices if who == "s0" and isinstance(n, Gap)] == [(1, 2, 2)]
     assert complaints(world) == []
+
+
+def test_a_quiet_topic_keeps_little_of_what_the_busy_ones_have_had() -> None:
+    """One event in a hundred is of topic 0; of the others only the last ten numbers may be asked for."""
+    config = replace(SHORT, issued_max=10)
+    world = Deployment({"n0": None}, dict.fromkeys(range(5), "n0"), config)
+    for name in ("s0", "s1"):
+        world.client(name, *range(5))
+    node, asked = world.nodes["n0"], dict.fromkeys(range(5), 0)
+    for i in range(1000):
+        topic = 0 if i % 100 == 0 else 1 + i % 4
+        asked[topic] += 1
+        node.handle(Creates(Address("q"), (Wanted(topic, asked[topic]),)), world.now)
+    circles = {id(c): c for home in node.hosted.values() for c, _ in home.places.values()}
+    kept = sum(len(home.issued) for home in node.hosted.values())
+    assert sum(len(circle.links) for circle in circles.values()) <= 5 * kept

@@ -20,9 +20,6 @@ from unisono.protocols.sequencer.messages import Entries, Topics
 if TYPE_CHECKING:
     from unisono.protocols.sequencer.topic_manager.topic import HostedTopic
 
-LINKS_MAX = 1_000
-"""Events of one circle; it goes on as another, so that what nobody asks for any more can be forgotten."""
-
 
 class Circle:
     """The events of a group, in the order in which they were numbered: each topic with its last number."""
@@ -71,15 +68,16 @@ class Circles:
             circle = self._placed[home.topic] = self._place(home)
         if circle is None or not circle.is_whole:
             return None
-        if len(circle.links) == LINKS_MAX:
+        if len(circle.links) >= len(circle.topics):
             circle = self._go_on(circle)
         index = len(circle.links)
         circle.links.append((home.topic, number))
         return (circle, index) if index else None
 
     def _go_on(self, circle: Circle) -> Circle:
-        """As another, that begins with its last event."""
-        another = Circle(circle.topics, circle.entries(LINKS_MAX - 1))
+        """As another, that begins with its last event. So what is kept for one event of a quiet topic that may still be
+        asked for is no more than a few timestamps of it would be."""
+        another = Circle(circle.topics, circle.entries(len(circle.links) - 1))
         another.links.append(circle.links[-1])
         self._circles[another.members] = another
         for topic in circle.topics:
