@@ -1,10 +1,10 @@
 """The client, in memory: what people touch does what it says."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pydantic
@@ -20,6 +20,8 @@ from unisono.runtime.client.session import Session
 from unisono.runtime.client.subscription.notification import Notification
 from unisono.runtime.client.subscription.position import decode_position
 from unisono.runtime.client.subscription.stream import Stream
+
+T = TypeVar("T")
 
 
 def play(story: Callable[[Session], Awaitable[None]], **options: Any) -> None:
@@ -38,6 +40,13 @@ async def take(stream: Stream, wanted: int) -> list[Notification]:
             if len(found) == wanted:
                 break
     return found
+
+
+async def agree(stream: Stream, wanted: Sequence[T], told: Callable[[Notification], T]) -> None:
+    """What comes next, one by one: the first that is another fails at once, and nobody waits for the rest."""
+    for place, each in enumerate(wanted):
+        (event,) = await take(stream, 1)
+        assert told(event) == each, f"in place {place}: {event}"
 
 
 def test_an_event_is_delivered_with_its_data_and_a_place() -> None:
