@@ -1,6 +1,7 @@
 """Nodes are reached where they say, by name and by either family of addresses, wherever they listen."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import unisono
 from tests.runtime.test_cluster import FAST, free_ports
 from tests.runtime.test_session import take
 from unisono.errors import FormatError, MisuseError
-from unisono.model.deployment import Deployment, parse_deployment
+from unisono.model.deployment import Deployment, load_deployment, parse_deployment
 from unisono.model.settings import NodeSpec
 from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.node.node import Node
@@ -80,3 +81,38 @@ def test_datagrams_cannot_be_advertised_elsewhere(tmp_path: Path) -> None:
 
     with pytest.raises(MisuseError, match=r"nodes\.a\.advertise: datagrams carry"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("127.0.0.1:7475", "127.0.0.1:7475"),
+        ("my_host:7475", "my_host:7475"),
+        ("[::1]:7475", "[::1]:7475"),
+        ("//eu.example.com:7475", "eu.example.com:7475"),
+        ("127.0.0.1", "127.0.0.1:7474"),
+        ("nats:127.0.0.1:4222", "127.0.0.1:4222"),
+    ],
+)
+def test_whoever_forgets_the_scheme_is_told_the_address(written: str, meant: str) -> None:
+    async def run() -> None:
+        with pytest.raises(FormatError, match=f"the address of a node is unisono://{re.escape(meant)}, of a NATS"):
+            async with unisono.connect(written):
+                pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("written", ["deployment.toml", "./eu/deployment", "10.0.toml"])
+def test_a_file_that_is_not_there_is_not_taken_for_an_address(written: str) -> None:
+    with pytest.raises(FormatError, match="write one with: unisono init"):
+        load_deployment(Path(written))
+
+
+def test_an_address_of_blanks_is_empty() -> None:
+    async def run() -> None:
+        with pytest.raises(MisuseError, match="the address is empty"):
+            async with unisono.connect(" "):
+                pass
+
+    asyncio.run(run())

@@ -58,8 +58,8 @@ from unisono.model.settings import (
 
 DEPLOYMENT_VERSION = 1
 
-HOST_AND_PORT = re.compile(r"(\[[0-9a-f:]+\]|[A-Za-z0-9.\-]+):\d+")
-"""What somebody writes who forgets the scheme."""
+NO_SCHEME = re.compile(r"(?:[a-z+]+:)?/{0,2}((?:\[[0-9a-f:]+\]|[\w.\-]+):\d+|\d+(?:\.\d+){3})")
+"""An address as somebody writes it who forgets the scheme, or half of it."""
 URL = re.compile(r"[a-z+]+:/")
 WORD = re.compile(r"[A-Za-z0-9_\-]+")
 REPLICAS_MAX = 5
@@ -133,10 +133,12 @@ def load_deployment(path: Path) -> Deployment:
         return _placed(parse_deployment(path.read_text()), path.parent)
     except FileNotFoundError:
         todo = f"write one with: unisono init {path}"
-        if HOST_AND_PORT.fullmatch(str(path)) is not None:
-            todo = f"the address of a node is unisono://{path}, of a NATS server nats://{path}"
-        elif URL.match(str(path)) is not None:
+        meant = NO_SCHEME.fullmatch(str(path))
+        if URL.match(str(path)) is not None:
             todo = "an address is no answer here: the deployment file itself is read"
+        elif meant is not None:
+            where = meant[1] if ":" in meant[1] else f"{meant[1]}:7474"
+            todo = f"the address of a node is unisono://{where}, of a NATS server nats://{meant[1]}"
         raise FormatError(str(path), f"No such file; {todo}") from None
     except OSError as error:
         raise FormatError(str(path), error.strerror or str(error)) from None
