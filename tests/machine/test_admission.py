@@ -131,7 +131,7 @@ def test_another_node_is_handed_back_what_it_has_shown_before_anything_else() ->
 
 def test_what_a_client_has_asked_before_it_knew_leaves_before_it_says_that_it_knows() -> None:
     before, after = (Send(NODE, Creates(GHOST, (Wanted(Topic(1), i),))) for i in (1, 2))
-    knows = Deliver(HomeReborn((Topic(1),), NODE))
+    knows = Deliver(HomeReborn(NODE))
     payload = Broadcast(Topic(1), "payload")
     arranged = ClientArrangement().arrange([payload, before, knows, after])
     assert arranged == [before, knows, after, payload]

@@ -109,7 +109,7 @@ def test_what_is_under_way_at_a_home_that_forgets_is_unknown_and_marks_are_asked
     play = Play()
     play.give(say(T, 1), Taken({T: 0}), BroadcastsDone(1))
     reason = "a home has forgotten what it told us: some of this may have been published"
-    assert play.give(HomeReborn((T,))) == [Unknown(1, reason), HomeReborn((T,))]
+    assert play.give(HomeReborn(HOME)) == [Unknown(1, reason), HomeReborn(HOME)]
     assert play.give(say(T, 1)) == [mark(T)]
 
 

@@ -250,11 +250,23 @@ def test_publications_whose_home_has_forgotten_are_unknown_and_never_asked_for_a
     topic, home = Topic(1), Address("home")
     client = OrderingClient(Address("c/p"), {topic: home}, CONFIG)
     client.handle(Publish(topic, Event("c", 1, "t", b"x"), 1), Micros(0))
-    told = client.handle(HomeReborn((topic,)), Micros(1))
+    told = client.handle(HomeReborn(home), Micros(1))
     assert [effect.item for effect in told if isinstance(effect, Deliver)] == [
         Unknown(1, "the home of its topic has forgotten it"),
-        HomeReborn((topic,)),
+        HomeReborn(home),
     ]
     again = client.handle(Publish(topic, Event("c", 2, "t", b"y"), 2), Micros(2))
     (creates,) = [effect.message for effect in again if isinstance(effect, Send)]
     assert creates.items == (Wanted(topic, 2, 1, 2),)
+
+
+def test_publications_are_given_up_where_their_topic_is_at_home_not_where_it_was_said_to_be() -> None:
+    """Who began while a home was away knows its topics by way of the root: crash campaign, seed 12 of 27ac5e7."""
+    topic, root, home = Topic(1), Address("root"), Address("home")
+    client = OrderingClient(Address("c/p"), {topic: root}, CONFIG)
+    client.handle(Moved(topic, home), Micros(0))
+    client.handle(Publish(topic, Event("c", 1, "t", b"x"), 1), Micros(1))
+    assert Deliver(Unknown(1, "the home of its topic has forgotten it")) not in client.handle(
+        HomeReborn(root), Micros(2)
+    )
+    assert Deliver(Unknown(1, "the home of its topic has forgotten it")) in client.handle(HomeReborn(home), Micros(3))

@@ -57,6 +57,13 @@ async def publish_last(session: unisono.Session, topics: tuple[str, ...]) -> Non
             pass
 
 
+async def root_knows(session: unisono.Session, topic: str) -> None:
+    """Returns when the root could tell the way to a topic, should its home be away."""
+    assert isinstance(session, SequencedSession)
+    while not (await session._directory.open_at(Address("hub"), (topic,), through=True)).topics:
+        pass
+
+
 async def all_heard(
     session: unisono.Session, streams: tuple[Stream, ...], topics: tuple[str, ...]
 ) -> list[list[Notification]]:
@@ -175,5 +182,36 @@ def test_a_session_that_began_while_the_node_was_away_is_told_that_its_topics_ar
             async with connected(made) as session, session.subscribe("of-leaf") as stream:
                 await publish_last(session, ("of-leaf",))
                 assert (await heard(stream, ("of-leaf",)))[-1].data == LAST
+
+    asyncio.run(run())
+
+
+def test_what_a_session_has_open_that_began_while_the_node_was_away_is_given_up_too(tmp_path: Path) -> None:
+    """The root has told it where the topics are. What the node may have numbered is not asked for again."""
+
+    async def run() -> None:
+        async with asyncio.timeout(150), world(tmp_path, "nats", ("hub", "leaf")) as made:
+            async with connected(made) as session:
+                await publish(session, "of-leaf", 3)
+                await root_knows(session, "of-leaf")
+            made.kill("leaf")
+            async with connected(made) as session:
+                assert isinstance(session, SequencedSession)
+                while not session.links.is_up(Address("hub")):
+                    await asyncio.sleep(0.01)
+                first = asyncio.ensure_future(session.publish("of-leaf", "first"))
+                while session.topic_of("of-leaf") is None:
+                    await asyncio.sleep(0.01)
+                    assert not first.done()
+                made.start("leaf")
+                assert isinstance(await first, unisono.Accepted | unisono.Unknown)
+                while not isinstance(await session.publish("of-leaf", "again"), unisono.Accepted):
+                    pass
+                made.kill("leaf")
+                second = asyncio.ensure_future(session.publish("of-leaf", "second"))
+                while not session.publications.in_flight:
+                    await asyncio.sleep(0.01)
+                made.start("leaf", "--new-incarnation")
+                assert isinstance(await second, unisono.Unknown)
 
     asyncio.run(run())

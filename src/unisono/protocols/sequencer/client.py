@@ -129,8 +129,8 @@ class OrderingClient:
             case Reconnected():
                 publisher.reconnected(now, out)
                 self._subscription.reconnected(now, out)
-            case HomeReborn(topics=topics):
-                publisher.give_up(topics, out)
+            case HomeReborn(node=node):
+                publisher.give_up(tuple(topic for topic, home in self.homes.items() if home == node), out)
                 out.append(Deliver(message))
             case Fired(key=key):
                 if key == "create":

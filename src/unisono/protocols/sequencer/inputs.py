@@ -22,7 +22,6 @@ from unisono.protocols.sequencer.messages import (
     Recalled,
     Relocate,
     Routed,
-    Topics,
     Turn,
     Unfinished,
     Update,
@@ -40,14 +39,14 @@ class Migrate(Struct, frozen=True, tag="Migrate"):
 
 
 class HomeReborn(Struct, frozen=True, tag="HomeReborn"):
-    """From the driver of a client: the home of these topics has forgotten which requests of ours it has numbered.
+    """From the driver of a client: this node has forgotten which requests of ours it has numbered. Which topics are at
+    home there, the machine knows: it alone follows them.
 
     Delivered when its consequences are drawn: what is asked from then on is asked with that in mind, and the node may
     be told that we know.
     """
 
-    topics: Topics
-    node: Address = Address("")
+    node: Address
 
 
 class Inherited(Struct, frozen=True, tag="Inherited"):

@@ -72,7 +72,7 @@ async def find_deployment(
 
 def check_address(where: str) -> None:
     """Raises MisuseError for what nobody can connect to, before anybody tries; a path may be anything."""
-    if isinstance(where, str) and not where.strip():
+    if not where.strip():
         raise MisuseError("the address is empty: write unisono://host:port, or the path of a deployment file")
     if "://" not in where:
         return

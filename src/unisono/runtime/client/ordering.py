@@ -94,7 +94,7 @@ class ClientOrdering(Protocol):
         """Who leaves now leaves subscribers waiting for payloads that will not come."""
         ...
 
-    def has_forgotten(self, node: Address, topics: tuple[Topic, ...]) -> Any:
+    def has_forgotten(self, node: Address) -> Any:
         """What the publishing machine is told when a node has forgotten what it numbered; these topics live there."""
         ...
 
@@ -143,8 +143,8 @@ class TreeClients:
     def is_withdrawing(self) -> bool:
         return bool(self.machine.publisher.withdrawals)
 
-    def has_forgotten(self, node: Address, topics: tuple[Topic, ...]) -> Any:
-        return HomeReborn(topics, node)
+    def has_forgotten(self, node: Address) -> Any:
+        return HomeReborn(node)
 
     def witnessed(self, machines: Iterable[Any]) -> Any:
         return None
@@ -191,7 +191,7 @@ class ClockClients:
     def introduce(self, machine: OrderingMachine, homes: Mapping[Topic, Address]) -> None:
         pass  # a topic's number tells who keeps it
 
-    def has_forgotten(self, node: Address, topics: tuple[Topic, ...]) -> Any:
+    def has_forgotten(self, node: Address) -> Any:
         return PeerReborn(node)
 
     def witnessed(self, machines: Iterable[Any]) -> Any:

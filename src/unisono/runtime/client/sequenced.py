@@ -399,7 +399,7 @@ class SequencedSession(Session):
         """What is open there is unknown for ever, and a topic that has another number now is another topic."""
         topics = tuple(topic for topic, home in self._directory.homes.items() if home == node)
         if self._is_open:
-            self._driver.host.post(self._ordering.has_forgotten(node, topics))
+            self._driver.host.post(self._ordering.has_forgotten(node))
         else:  # nothing has been asked of anybody
             self.witness.remind(node, self.address, self.links.send)
         await self._look_again(node, tuple(self._names[topic] for topic in topics))
@@ -412,6 +412,7 @@ class SequencedSession(Session):
         for name, topic in again.topics:
             if self._topics[name] != topic:
                 raise TransportError(f"node {node} has forgotten the topic {name!r} and made it anew: connect again")
+            self._directory.homes[Topic(topic)] = node
 
     def _follow(self, names: tuple[str, ...]) -> None:
         for stream in list(self._streams):

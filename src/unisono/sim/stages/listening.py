@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from unisono.machine import Deliver, Effect, Fired, Machine, Send
-from unisono.model.ids import Address, Topic
+from unisono.model.ids import Address
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.admission import (
     Admission,
@@ -228,21 +228,20 @@ class Absences:
 class Witnessing:
     """A client that hands back what nodes have shown to it."""
 
-    def __init__(self, host: SimulatedHost, homes: dict[Topic, Address]) -> None:
-        self._homes = homes
-        host.door = SimulatedDoor(host, partial(_WitnessDoor, host, homes))
+    def __init__(self, host: SimulatedHost) -> None:
+        host.door = SimulatedDoor(host, partial(_WitnessDoor, host))
 
 
 class _WitnessDoor:
-    def __init__(self, host: SimulatedHost, homes: dict[Topic, Address], machine: Any) -> None:
-        self._host, self._homes, self._witness = host, homes, Witness()
+    def __init__(self, host: SimulatedHost, machine: Any) -> None:
+        self._host, self._witness = host, Witness()
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
         match message:
             case Height(node=node):
                 if not self._witness.note(message):
                     return []
-                return [Deliver(HomeReborn(tuple(t for t, home in self._homes.items() if home == node), node))]
+                return [Deliver(HomeReborn(node))]
             case HomeReborn(node=node) | PartyConnected(party=node):
                 reminder = self._witness.reminder(node, Address(self._host.name))
                 return [Send(node, reminder)] if reminder is not None else []

@@ -176,7 +176,7 @@ class _Stage:
             host.way = partial(self._way_to, client.name)
             host.where = None if where.is_everything else to_text(where)
             if self.options.listens:
-                Witnessing(host, self.homes)
+                Witnessing(host)
         if self.options.selects_per_s:
             world.at(scenario.workload.begin, self._select_some)
         if self.options.moves_per_s:
@@ -301,11 +301,7 @@ class _Stage:
         if self.unaware.get((node.name, client.name)) != incarnation:
             return
         host = self.world.host(client.name)
-        machine: Any = host.machine
-        while not hasattr(machine, "homes"):
-            machine = machine.inside
-        topics = tuple(topic for topic, home in machine.homes.items() if home == node.name)
-        host.tell(HomeReborn(topics))
+        host.tell(HomeReborn(Address(node.name)))
         # What it sent before was on a connection that is gone.
         self.world.after(ARRIVED_US, self._is_aware, node, client)
 

@@ -253,8 +253,7 @@ class NamedPublisher:
                 self._news.set()
             case Height():
                 if self._heights.note(message):
-                    reborn = tuple(topic for topic, home in self._machine.homes.items() if home == message.node)
-                    self._host.post(HomeReborn(reborn, message.node))
+                    self._host.post(HomeReborn(message.node))
                     self._topics.clear()  # it may create them anew
             case _:
                 self._host.post(message)
