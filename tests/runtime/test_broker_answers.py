@@ -14,7 +14,7 @@ import unisono
 from tests.runtime.ens.worlds import Ear
 from tests.runtime.test_cluster import running, star, url
 from tests.runtime.test_commands import UNISONO
-from tests.runtime.test_session import agree, take
+from tests.runtime.test_session import expect_each, take
 from unisono.machine import Missed
 from unisono.model.deployment import Deployment
 from unisono.model.event import EventRow, Payloads
@@ -472,11 +472,13 @@ def test_a_named_subscription_resumes_from_what_the_stream_keeps(tmp_path: Path,
                 async with resumed(deployment, tmp_path) as stream:
                     await east.publish("trades", "live")
                     everything += [event.id for event in await take(other, 1)]
-                    await agree(
+                    await expect_each(
                         stream, [(id_, {"px": n}) for n, id_ in enumerate(everything[2:5], 2)],
                         lambda event: (event.id, event.attributes),
                     )  # fmt: skip
-                    await agree(stream, [(id_, None) for id_ in everything[5:]], lambda event: (event.id, event.gap))
+                    await expect_each(
+                        stream, [(id_, None) for id_ in everything[5:]], lambda event: (event.id, event.gap)
+                    )
         finally:
             server.kill()
 

@@ -42,7 +42,7 @@ async def take(stream: Stream, wanted: int) -> list[Notification]:
     return found
 
 
-async def agree(stream: Stream, wanted: Sequence[T], told: Callable[[Notification], T]) -> None:
+async def expect_each(stream: Stream, wanted: Sequence[T], told: Callable[[Notification], T]) -> None:
     """What comes next, one by one: the first that is another fails at once, and nobody waits for the rest."""
     for place, each in enumerate(wanted):
         (event,) = await take(stream, 1)

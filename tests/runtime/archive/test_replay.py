@@ -11,7 +11,7 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.test_cluster import free_ports
-from tests.runtime.test_session import agree, take
+from tests.runtime.test_session import expect_each, take
 from unisono.archive.reader import Archive
 from unisono.archive.schema import ArchivedEvent, to_events
 from unisono.errors import DataLossError, PlanError
@@ -375,7 +375,7 @@ def test_the_seam_is_a_cut_of_all_topics_not_the_base_of_each() -> None:
                 event = Event("p", number, "t", f"t{number}".encode())
                 stream.deliver(Heard(numbers["t"], event, number=number))
             replay.start()
-            await agree(stream, [b"t1", b"t2", b"x1", b"t3"], lambda event: event.payload)
+            await expect_each(stream, [b"t1", b"t2", b"x1", b"t3"], lambda event: event.payload)
 
     asyncio.run(story())
 
@@ -396,6 +396,6 @@ def test_what_is_too_much_to_hold_comes_from_the_archive(tmp_path: Path) -> None
             for number in range(3, 13):  # four are held: 9 to 12
                 stream.deliver(Heard(topic, Event("p", number, "t", f"t{number}".encode()), number=number))
             replay.start()
-            await agree(stream, range(1, 13), lambda event: event.number)
+            await expect_each(stream, range(1, 13), lambda event: event.number)
 
     asyncio.run(story())

@@ -37,6 +37,8 @@ from unisono.model.settings import OrderedBy
 BELOW = ROOT / "out" / "crash"
 SLOW_S = 30.0
 """A run that takes longer says what took so long."""
+ENDED_S = 20.0
+"""How long a run may take to end its processes when it is told to."""
 COUNTED = ("publish", "deliver", "gap", "stalled")
 
 
@@ -100,6 +102,15 @@ def play_here(choice: Choice) -> int:
     return 1 if problems else 0
 
 
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """What a run has started may outlive it, and keep its pipe open: nobody waits for that."""
+    process.terminate()
+    try:
+        process.wait(timeout=ENDED_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
 def play_there(choice: Choice) -> tuple[Told, float]:
     """One run in a process of its own, and how long it took."""
     directory, began = BELOW / choice.name, time.monotonic()
@@ -112,8 +123,7 @@ def play_there(choice: Choice) -> tuple[Told, float]:
         try:
             told = msgspec.json.decode(process.communicate(timeout=2 * BOUND_S)[0], type=Told)
         except subprocess.TimeoutExpired:
-            process.terminate()
-            process.communicate()
+            end(process)
             told = Told(problems=["hang: the run itself does not end"])
         except msgspec.DecodeError:
             told = Told(problems=[f"the run broke: {(directory / 'run.log').read_text()[-500:]}"])
@@ -130,8 +140,7 @@ def alone() -> Iterator[None]:
 
     def give_up(*_: object) -> None:
         for process in list(running.values()):
-            process.terminate()
-            process.wait()
+            end(process)
         os._exit(1)
 
     BELOW.mkdir(parents=True, exist_ok=True)
