@@ -13,6 +13,7 @@ from unisono.machine import Broadcast, Effect, Fired, Heard, Join, Joined, Refus
 from unisono.model.ids import Address, Topic
 from unisono.model.interest import check_topic_name
 from unisono.model.time import Micros
+from unisono.protocols.causal.clocks import REMEDY
 from unisono.protocols.causal.config import EVENT_LIMITS, CausalConfig
 from unisono.protocols.causal.grouping import CausalGroups
 from unisono.protocols.causal.mesh import DUE, ROUND, CausalMesh, order_of
@@ -154,6 +155,12 @@ class CausalBroker:
 
     def _count(self, what: str, many: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + many
+
+    @property
+    def why_idle(self) -> str | None:
+        """Why it takes no publications, if it does not."""
+        how = self.mesh.wrong_clock
+        return f"has a clock that {how}: {REMEDY}" if how is not None else None
 
     @property
     def refusals(self) -> dict[str, int]:

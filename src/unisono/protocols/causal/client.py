@@ -36,6 +36,7 @@ from unisono.model.ids import Address, Topic
 from unisono.model.interest import covers, is_pattern
 from unisono.model.predicate import EVERY_EVENT, Filter
 from unisono.model.time import Micros
+from unisono.protocols.causal.clocks import REMEDY
 from unisono.protocols.causal.config import EVENT_LIMITS, CausalConfig
 from unisono.protocols.causal.grouping import CausalGroups
 from unisono.protocols.causal.knowledge import CausalKnowledge
@@ -176,7 +177,7 @@ class CausalClient:
             elif (wrong := why_not(event, EVENT_LIMITS)) is not None:
                 effects.append(Deliver(Refused(request + i, wrong)))
             elif (how := self.mesh.wrong_clock) is not None:
-                effects.append(Deliver(Refused(request + i, f"the clock of this machine {how}")))
+                effects.append(Deliver(Refused(request + i, f"the clock of this machine {how}: {REMEDY}")))
             else:
                 self._author.put(request + i, event, deadline_us // self._config.tick_us, clock)
         return effects
@@ -229,8 +230,8 @@ class CausalClient:
         """Whoever's clock is off hears nothing, or all of it too late: that is told, and when it is over."""
         match self.mesh.judge_clock():
             case "off":
-                reason = f"the clock of this machine {self.mesh.wrong_clock}: what is published does not come"
-                return self._gaps(clock, reason)
+                how = self.mesh.wrong_clock
+                return self._gaps(clock, f"the clock of this machine {how}: what is published does not come; {REMEDY}")
             case "right":
                 told = self._told(self._order.release(clock))
                 self._order.rejoin(clock)

@@ -16,6 +16,9 @@ CLOCKS_MAX = 15
 OFF_ROUNDS = 5
 """Comparisons in a row after which a clock counts as off: datagrams that waited while we slept are old, not wrong."""
 
+REMEDY = "set the time of this machine and start the program again"
+"""A process corrects its clock by half a millisecond a second at most, whatever the machine's is set to."""
+
 ClockChange = Literal["off", "right"]
 
 

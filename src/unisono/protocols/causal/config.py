@@ -42,8 +42,7 @@ class CausalConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a datagram may be under way after its last relay. Identities are remembered so much longer."""
     late: Literal["drop", "deliver"] = "drop"
     """What becomes of frames after their deadline. `deliver`: marked, if nothing they depend on is missing; vectors
-    then
-    keep entries until the horizon instead of their deadlines."""
+    then keep entries until the horizon instead of their deadlines."""
     pending_max: int = 4096
     """Frames that wait for others at one member; beyond it the one with the latest deadline goes."""
     seen_max: int = 65_536
@@ -93,8 +92,7 @@ class CausalConfig(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def publication_us(self) -> Micros:
         """The longest way from the call to the end of the last tick in which a subscriber may be told, without a
-        deadline
-        of its own: waiting, being emitted, living."""
+        deadline of its own: waiting, being emitted, living."""
         ticks = self.queue_ticks + self.publish_ticks + 2 * self.eps_ticks + self.life_ticks + 2
         return Micros(ticks * self.tick_us)
 

@@ -134,8 +134,7 @@ class CausalPublication(Struct, frozen=True, tag="causal.Publication"):
     """A client to its broker: emit this after all that I know of, at a stamp up to `until`, or refuse.
 
     `broker` is the incarnation it is meant for: another one must not emit it. `deadline` is a tick; 0 stands for the
-    life
-    of the deployment.
+    life of the deployment.
     """
 
     client: Address

@@ -122,8 +122,7 @@ class CausalRole:
     @property
     def why_idle(self) -> str | None:
         """Why it takes no publications, if it does not."""
-        how = self.broker.mesh.wrong_clock
-        return f"has a clock that {how}" if how is not None else None
+        return self.broker.why_idle
 
     def report(self) -> dict[str, int]:
         """Counters of the broker, of its host and of its socket, as one table."""
