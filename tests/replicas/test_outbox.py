@@ -190,6 +190,40 @@ async def test_what_was_about_to_be_published_has_to_be_there_still(tmp_path: Pa
                 await outbox.run()
 
 
+CHANGES = {
+    "anew": ("DROP TABLE box", BOX),
+    "untold": ("ALTER PUBLICATION unisono_untold DROP TABLE box",),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_was_made_anew_is_told_and_not_passed_over(
+    tmp_path: Path, fresh: Callable[[], str], change: str
+) -> None:
+    """A migration that drops the table and makes it again takes it out of what the server tells of."""
+
+    @plays
+    async def story() -> None:
+        place = fresh()
+        with psycopg.connect(place, autocommit=True) as hand:
+            hand.execute(BOX)
+            OutboxSource(place, "box", change).close()
+            hand.execute(INSERT, (1, "1"))
+            async with hearing(tmp_path) as (deployment, stream):
+                async with relaying(deployment, place, name=change):
+                    assert await heard(stream, 1) == [1]
+                    hand.execute(INSERT, (2, "2"))
+                    assert await heard(stream, 1) == [2]
+                for text in CHANGES[change]:
+                    hand.execute(text.encode())
+                hand.execute(INSERT, (3, "3"))
+                async with Outbox(url(deployment, "east"), place, "box", name=change, config=QUICK) as outbox:
+                    with pytest.raises(DataLossError, match="may be relayed never"):
+                        await outbox.run()
+
+    story()
+
+
 async def killed_again_and_again(base: Path, server: PostgresServer, place: str, rounds: int, seed: int) -> None:
     """The relay, a process, is killed in every round; in every third the server is, under whoever writes."""
     dice = random.Random(seed)

@@ -153,6 +153,7 @@ class Outbox:
                 await self._in_thread(partial(source.intend, upto, source.state.number + len(events)))
                 await self._publish(source, publisher, events, checked)
                 continue
+            await self._in_thread(source.check_table)
             if end - source.state.upto > self._config.idle_bytes:
                 await self._in_thread(partial(source.skip, end))
             await asyncio.sleep(self._config.poll_s)

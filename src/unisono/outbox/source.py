@@ -226,6 +226,23 @@ class OutboxSource:
             raise self._meaning(error) from None
         return int(end), int(slot[0][4] or 0) if slot else 0
 
+    def check_table(self) -> None:
+        """Rows of a table that was made anew, or is told of no more, would be missing without a word."""
+        try:
+            found = self._connection.texts(
+                "SELECT FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid "
+                "WHERE p.pubname = $1 AND p.pubinsert AND r.prrelid = to_regclass($2)",
+                (self.slot, self.table),
+            )
+        except StatementError as error:
+            raise self._meaning(error) from None
+        if not found:
+            raise DataLossError(
+                f"{self.place}: {self.table} is not the table any more that outbox {self.name!r} relays: dropped, "
+                f"made anew, or is not in the publication {self.slot}. Rows that it has got since may be relayed "
+                f"never. {self._begin_anew()}; DROP PUBLICATION {quoted(self.slot)}"
+            )
+
     def _write(self, change: str, *values: PostgresValue) -> None:
         try:
             self._connection.run(f"UPDATE {SCHEMA}.state SET {change} WHERE name = $1", (self.name, *values))
