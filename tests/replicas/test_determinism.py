@@ -291,6 +291,14 @@ def test_a_statement_that_was_looked_at_is_looked_at_again_when_it_means_somethi
         assert "random" in (run(database, text).error or "")
 
 
+@pytest.mark.parametrize("tentative", [True, False])
+def test_a_query_may_ask_for_what_differs_between_replicas(database: SqliteDatabase, tentative: bool) -> None:
+    asked = "SELECT datetime('now') > '2020', typeof(random()), (SELECT count(*) FROM pragma_table_info('t'))"
+    assert database.read(asked, (), tentative).rows == ((1, "integer", 3 * tentative),), "the table is tentative"
+    assert database.read("SELECT value FROM json_each('[1, 2]')", (), tentative).rows == ((1,), (2,))
+    assert "bind the time" in (run(database, "SELECT datetime('now')").error or "")
+
+
 def test_what_was_told_of_a_statement_holds_as_long_as_it_is_kept(database: SqliteDatabase) -> None:
     def insert(*params: object) -> str | None:
         statement = SqlStatement("INSERT INTO t(id, n) VALUES (?, ?)", params)
@@ -313,7 +321,7 @@ def test_what_was_told_of_a_statement_holds_as_long_as_it_is_kept(database: Sqli
 NO_QUERIES = (
     *("COMMIT", "ROLLBACK", "BEGIN", "SAVEPOINT x", "RELEASE own_1", "ATTACH ':memory:' AS x", "VACUUM"),
     *("PRAGMA query_only = OFF", "PRAGMA case_sensitive_like = ON", "PRAGMA journal_mode = DELETE"),
-    *("DELETE FROM t", "CREATE TEMP TABLE x(y)", "SELECT load_extension('x')"),
+    *("UPDATE sqlite_master SET sql = NULL", "DELETE FROM t", "CREATE TEMP TABLE x(y)", "SELECT load_extension('x')"),
 )
 
 

@@ -298,6 +298,24 @@ def test_an_error_has_one_text_and_a_constraint_is_an_answer(database: PostgresD
     assert run(database, "UPDATE t SET n = 1 / 0").error == "DivisionByZero (22012)"
 
 
+def test_what_a_view_or_a_function_refuses_is_no_failure_of_the_machine(database: PostgresDatabase) -> None:
+    """It is refused when it is tried, and an error at every replica if it comes true later; it stops none of them."""
+    database.mark("own_1")
+    made = (
+        "CREATE VIEW counted AS SELECT count(*) AS n FROM t",
+        "CREATE FUNCTION says(s text) RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION USING ERRCODE = s; END'",
+        """CREATE FUNCTION reads() RETURNS int LANGUAGE plpgsql AS 'DECLARE r record; BEGIN
+           FOR r IN SELECT id FROM t ORDER BY id LOOP ALTER TABLE t ADD z int; END LOOP; RETURN 1; END'""",
+    )
+    assert run(database, *made).error is None
+    states = [f"SELECT says('{state}')" for state in ("40001", "53100", "08006", "XX000", "57014", "42501")]
+    for sql in ("DELETE FROM counted", "INSERT INTO counted VALUES (1)", "SELECT reads()", *states):
+        with pytest.raises(MisuseError):
+            run(database, sql, steps=STEPS)
+        assert run(database, sql).error
+    database.undo("own_1")
+
+
 def test_what_takes_too_long_is_refused_and_what_stood_before_still_stands(database: PostgresDatabase) -> None:
     tail = TentativeTail(database, 10)
     tail.add(SqlOperation("me", 1, (SqlStatement("UPDATE t SET n = 9 WHERE id = 1"),)), STEPS)

@@ -23,12 +23,14 @@ _COPIES = frozenset((pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatu
 
 
 class StatementError(Exception):
-    """The server refused a statement; `state` is its SQLSTATE, `constraint` what was broken, if anything was."""
+    """The server refused a statement; `state` is its SQLSTATE, `constraint` what was broken, if anything was.
+    `is_raised`: a function said so itself, with RAISE, whatever state it has chosen."""
 
-    def __init__(self, state: str, message: str, constraint: str = "") -> None:
+    def __init__(self, state: str, message: str, constraint: str = "", is_raised: bool = False) -> None:
         super().__init__(message)
         self.state = state
         self.constraint = constraint
+        self.is_raised = is_raised
 
 
 class PostgresResult:
@@ -118,7 +120,8 @@ class PostgresConnection:
             raise TransportError(f"{self.place}: {message}")
         primary = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or message.encode()).decode(errors="replace")
         constraint = (result.error_field(pq.DiagnosticField.CONSTRAINT_NAME) or b"").decode(errors="replace")
-        raise StatementError(state, primary, constraint)
+        is_raised = result.error_field(pq.DiagnosticField.SOURCE_FUNCTION) == b"exec_stmt_raise"
+        raise StatementError(state, primary, constraint, is_raised)
 
     def close(self) -> None:
         self._connection.close()

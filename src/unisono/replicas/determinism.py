@@ -233,7 +233,8 @@ class Authorizer:
         def function(*arguments: str | bytes | float | None) -> str | float | None:
             texts = [_as_sqlite_reads(argument) for argument in arguments]
             times = texts[name == "strftime" :][: 1 + (name == "timediff")]
-            if not times or not FORBIDDEN_MOMENTS.isdisjoint(texts) or not MOMENTS_ALONE.isdisjoint(times):
+            is_of_now = not times or not FORBIDDEN_MOMENTS.isdisjoint(texts) or not MOMENTS_ALONE.isdisjoint(times)
+            if is_of_now and self._asks != "query":
                 self.reason = (
                     f"{name}() of now, or of a local time zone, differs between replicas: bind the time instead"
                 )
@@ -258,6 +259,8 @@ def only_reads(action: int, first: str | None, second: str | None, base: str | N
         fits = (second or "").lower() != "load_extension"
     elif action == sqlite3.SQLITE_PRAGMA:
         fits = (first or "").lower() in READABLE_PRAGMAS
+    elif action == sqlite3.SQLITE_UPDATE:  # so it asks when json_each or its like are first used; nobody else may
+        fits = first == "sqlite_master"
     else:
         fits = action in _READS
     return sqlite3.SQLITE_OK if fits else sqlite3.SQLITE_DENY

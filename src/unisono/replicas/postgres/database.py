@@ -46,6 +46,8 @@ _OTHERS = " UNION ALL ".join(
 _OF_THE_STATEMENT = ("0A", "20", "21", "22", "23", "27", "2B", "2F", "38", "39", "3D", "3F", "42", "44", "54", "P0")
 QUERIES = ("select", "values", "with", "table", "explain", "show", "(")
 _OF_THE_MACHINE = frozenset(("42501", "54001"))  # what a role may do, and how deep a stack is, differs between servers
+_OF_WHAT_IS_THERE = frozenset(("55000", "55006"))
+"""A view that cannot be changed; a table that is altered while a function reads it."""
 _STOPS_A_TRIAL = ("08", "40", "53", "55", "57", "58", "F0", "XX")
 """The server is in trouble. Whatever else it says when an operation is first tried, that operation is not published."""
 _OWN_WORDS = frozenset(("P0001",))
@@ -294,6 +296,8 @@ def _read(connection: PostgresConnection, sql: str, params: tuple[PostgresValue,
 
 def _is_of_the_statement(error: StatementError) -> bool:
     """Every replica has it alike; others are those of this machine, and stop the replica."""
+    if error.is_raised or error.state in _OF_WHAT_IS_THERE:
+        return True
     return error.state[:2] in _OF_THE_STATEMENT and error.state not in _OF_THE_MACHINE
 
 
