@@ -12,6 +12,8 @@ from unisono.replicas.postgres.determinism import SCHEMA
 from unisono.replicas.postgres.settings import connect
 
 HASHED_AT_ONCE = 1000
+_ROW = f"{SCHEMA}_row"
+"""A row of the table; no column has such a name."""
 _USERS = f"n.nspname NOT IN ('{SCHEMA}', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'"
 _SCHEMA_TEXTS = f"""
     SELECT 'column', n.nspname || '.' || c.relname || '.' || a.attname,
@@ -133,9 +135,9 @@ def _rows(connection: PostgresConnection, table: str) -> Iterator[tuple[Any, ...
     """All rows of a table in the order of its key; without one, in that of their texts. In a transaction."""
     schema, _, name = table.partition(".")
     full = f"{quoted(schema)}.{quoted(name)}"
-    key = [f"t.{quoted(column)}" for (column,) in connection.texts(_KEY, (full,))]
-    order = ", ".join(key) or 't::text COLLATE "C"'
-    connection.run(f"DECLARE unisono_rows NO SCROLL CURSOR FOR SELECT t.* FROM {full} t ORDER BY {order}")
+    key = [f"{_ROW}.{quoted(column)}" for (column,) in connection.texts(_KEY, (full,))]
+    order = ", ".join(key) or f'{_ROW}::text COLLATE "C"'
+    connection.run(f"DECLARE unisono_rows NO SCROLL CURSOR FOR SELECT {_ROW}.* FROM {full} {_ROW} ORDER BY {order}")
     try:
         while rows := connection.run(f"FETCH {HASHED_AT_ONCE} FROM unisono_rows").rows:
             yield from rows
