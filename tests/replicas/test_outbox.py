@@ -190,6 +190,30 @@ async def test_what_was_about_to_be_published_has_to_be_there_still(tmp_path: Pa
                 await outbox.run()
 
 
+def test_a_server_that_has_forgotten_how_far_it_was_read_is_told_again(
+    postgres: PostgresServer, fresh: Callable[[], str]
+) -> None:
+    """It writes that down at checkpoints. A batch of what is relayed already would stand before what nobody has."""
+    place, batch = fresh(), 5
+    with psycopg.connect(place, autocommit=True) as hand:
+        hand.execute(BOX)
+        source = OutboxSource(place, "box", "forgotten")
+        for number in range(4 * batch):
+            hand.execute(INSERT, (number, str(number)))
+    while source.state.number < 4 * batch:
+        commits = source.peek(batch)
+        source.intend(commits[-1].end, source.state.number + len(commits))
+        source.done({"trades": source.state.next_number})
+    source.close()
+    postgres.kill()
+    asyncio.run(postgres.start())
+    with psycopg.connect(place, autocommit=True) as hand:
+        hand.execute(INSERT, (4 * batch, "0"))
+    source = OutboxSource(place, "box", "forgotten")
+    assert [row.value("id") for commit in source.peek(batch) for row in commit.rows] == [str(4 * batch)]
+    source.close()
+
+
 CHANGES = {
     "anew": ("DROP TABLE box", BOX),
     "untold": ("ALTER PUBLICATION unisono_untold DROP TABLE box",),

@@ -167,6 +167,8 @@ class OutboxSource:
                 f"{self.name!r} remembers {lsn_text(self.state.upto)} only: the database was restored, or somebody "
                 f"else reads the slot. {self._begin_anew()}"
             )
+        if int(confirmed) < self.state.upto:
+            self.advance()  # a server that was killed has forgotten how far; a peek would bring what is relayed already
 
     def _begin_anew(self) -> str:
         return (
