@@ -125,6 +125,13 @@ def test_init_knows_hosts_and_servers() -> None:
     assert (deployment.name, deployment.broker.kind, len(deployment.broker.servers)) == ("shop", "nats", 2)
 
 
+@pytest.mark.parametrize("host", ["2001:db8::7", "[2001:db8::7]"])
+def test_init_listens_where_a_host_of_ipv6_is_reached(host: str) -> None:
+    unisono("init", "--region", f"eu={host}")
+    (node,) = load_deployment(Path("deployment.toml")).nodes
+    assert (node.listen, node.reached_at) == ("[::]:7474", "[2001:db8::7]:7474")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

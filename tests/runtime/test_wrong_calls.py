@@ -1,6 +1,7 @@
 """Wrong calls are told as such: a MisuseError names the argument and how to write it."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "attributes is a dict": lambda s: s.publish("a", 1, "key=1"),
     "publisher: the first": lambda s: s.publisher(5),
     "a node's name": lambda s: s.status(5),
+    "no node 'nobody'": lambda s: s.status("nobody"),
 }
 
 
@@ -201,5 +203,33 @@ def test_a_position_that_cannot_be_kept_is_the_fault_of_the_disk(tmp_path: Path)
             (tmp_path / "mine.tmp").mkdir()  # where it would be written
             with pytest.raises(TransportError, match="the position of 'mine' is not kept"):
                 await stream.commit(event.position)
+
+    asyncio.run(run())
+
+
+def test_a_running_subscription_takes_names_and_says_so() -> None:
+    async def run() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("a") as stream:
+            await stream.subscribe("b.*")
+
+    with pytest.raises(MisuseError, match=r"'b\.\*': a running subscription takes names"):
+        asyncio.run(run())
+
+
+def test_whatever_is_told_can_be_printed() -> None:
+    async def run() -> None:
+        async with (
+            unisono.connect("memory://") as session,
+            session.subscribe("a", buffer=1, type=int) as stream,
+        ):
+            await session.publish("a", 1)
+            assert repr(await anext(stream)) == "Notification(a 1: 1)"
+            await session.publish("a", "no number")
+            assert repr(await anext(stream)) == """Notification(a 2: b'"no number"')"""
+            for number in range(4):
+                await session.publish("a", number)
+            assert re.fullmatch(
+                r"Notification\(a, 3 to \d will not come: the subscriber was too slow\)", repr(await anext(stream))
+            )
 
     asyncio.run(run())

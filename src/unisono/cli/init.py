@@ -17,12 +17,13 @@ from rich.prompt import Prompt
 from unisono.cli.options import Json
 from unisono.cli.screen import screen
 from unisono.errors import MisuseError
+from unisono.model.address import host_port
 from unisono.model.deployment import Deployment, parse_deployment
 from unisono.model.region import public_cloud
 from unisono.model.settings import Kind, OrderedBy
 
 Carrier = Literal["embedded", "nats", "jetstream", "udp"]
-ANYWHERE = "0.0.0.0"
+ANYWHERE, ANYWHERE_6 = "0.0.0.0", "::"
 
 
 class RegionPlan(Struct, frozen=True):
@@ -122,6 +123,8 @@ def _place(text: str) -> RegionPlan:
     region, equals, host = text.partition("=")
     if not region or (equals and not host) or any(c.isspace() for c in text):
         raise MisuseError(f"--region {text!r} is not NAME or NAME=HOST")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     return RegionPlan(region, host or None)
 
 
@@ -206,9 +209,10 @@ def compose(plan: Plan) -> str:
         port = ports.get(place.host, plan.port)
         ports[place.host] = port + 2  # an embedded broker takes the one between
         fields = {"name": place.node, "region": place.region}
-        fields["listen"] = f"{ANYWHERE if place.host else '127.0.0.1'}:{port}"
+        listens = "127.0.0.1" if not place.host else ANYWHERE_6 if ":" in place.host else ANYWHERE
+        fields["listen"] = host_port(listens, port)
         if place.host:
-            fields["advertise"] = f"{place.host}:{port}"
+            fields["advertise"] = host_port(place.host, port)
         if place.node != root and plan.kind not in ("regions", "causal"):
             fields["parent"] = root
         row = ", ".join(f"{key} = {_quote(value)}" for key, value in fields.items())

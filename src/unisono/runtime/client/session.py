@@ -295,6 +295,7 @@ class Session(ABC):
     async def status(self, node: str) -> control.NodeReport:
         """How a node is; raises TransportError if it does not answer."""
         expect("status: the argument", node, str, "a node's name")
+        self.deployment.node(node)  # raises for a name that nobody has
         address = Address(node)
         future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())
         report: control.NodeReport = await self.ask(

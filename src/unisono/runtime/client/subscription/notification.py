@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from unisono.errors import PeerError
 from unisono.machine import CutOff, Gap, Stalled
 from unisono.model.content import deadline_of, shown_attributes
 from unisono.model.event import Event, Events
@@ -119,5 +120,15 @@ class Notification(Struct, frozen=True, gc=False, eq=False):
         return said.turn.position(said.step, (said.topic, self.number))
 
     def __repr__(self) -> str:
-        what = self.gap or self.stalled or self.cut or self.data
+        if self.gap is not None:
+            return f"Notification({self.topic}, {self.gap.first} to {self.gap.last} will not come: {self.gap.reason})"
+        if self.stalled is not None:
+            return f"Notification({self.topic} waits: {self.stalled.reason})"
+        if self.cut is not None:
+            names = ", ".join(name for name, _ in self.cut.publishers)
+            return f"Notification({self.topic}, cannot be heard any more: {names})"
+        try:
+            what = self.data
+        except PeerError:  # not of the type that was asked for
+            what = self.payload
         return f"Notification({self.topic} {self.number}: {what!r:.60})"

@@ -185,6 +185,11 @@ class Stream:
 
     async def subscribe(self, *topics: str) -> None:
         """Adds topics to this subscription; returns when it is in force."""
+        for topic in topics:
+            if is_pattern(topic):
+                raise MisuseError(
+                    f"{topic!r}: a running subscription takes names; give patterns to session.subscribe(…)"
+                )
         await self._joining.add(topics)
 
     async def unsubscribe(self, *topics: str) -> None:
