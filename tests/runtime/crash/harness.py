@@ -22,6 +22,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 import unisono
+from tests.runtime.crash import wrong_clock
 from tests.runtime.crash.broker import DEPLOYMENT, make_stream, read_back
 from tests.runtime.crash.disks import Disks
 from tests.runtime.crash.journals import Journals
@@ -42,7 +43,6 @@ TOLD_TO_COME_BACK = 3
 BOUND_S = 100.0
 """How long a run may take beside its pauses, on a machine that has other things to do. Who takes longer hangs."""
 AWAY_S = (0.2, 2.0)
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 def settled_ports(count: int) -> list[int]:
@@ -272,13 +272,7 @@ class Run:
             stamp = self._stamps.setdefault(name, self.directory / f"{name}.clock")
             if not stamp.exists():
                 stamp.write_text("+0\n")
-            environment |= {
-                "LD_PRELOAD": FAKETIME,
-                "FAKETIME_TIMESTAMP_FILE": str(stamp),
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else waits of threads take up to a second
-                "FAKETIME_CACHE_DURATION": "1",
-            }
+            environment |= wrong_clock.environment(self.directory, stamp)
         log = self.log(name)
         self._said[name] = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
