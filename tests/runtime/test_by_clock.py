@@ -8,16 +8,22 @@ import pytest
 from msgspec import structs
 
 import unisono
+from tests.papers.clock.parts import ME, SubscriberAlone
 from tests.runtime.test_cluster import FAST, running, star, url
 from tests.runtime.test_session import take
 from unisono.audit import judge
 from unisono.audit.files import read
 from unisono.cli.init import Plan, RegionPlan, compose
 from unisono.errors import FormatError, PlanError
-from unisono.machine import Gap, Heard
+from unisono.machine import Fired, Gap, Heard
 from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
+from unisono.model.homes import slot
+from unisono.model.ids import Topic
+from unisono.model.promise import Promise, Reliability
 from unisono.model.settings import ArchiveSpec, BrokerKind, BrokerSpec, OrderedBy, Right, Sequencing
-from unisono.protocols.clock.messages import STAMPERS_MAX
+from unisono.protocols.clock.deployed import stampers
+from unisono.protocols.clock.messages import STAMPERS_MAX, Closed, LaneName, Opened
+from unisono.runtime.client.ordering import ClockClients
 from unisono.runtime.client.publishing.named import named_publisher
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
@@ -79,6 +85,23 @@ def test_a_cause_comes_before_its_effect_wherever_both_are_heard(tmp_path: Path)
             assert heard == [(topic, number) for number in range(20) for topic in ("trades", "quotes")]
 
     asyncio.run(run())
+
+
+def test_a_reliable_stream_waits_for_the_stamps_of_a_node_that_is_away() -> None:
+    """It keeps what it has stamped; seed 402 of the crash campaign, by clock."""
+    deployment = by_clock()
+    topic = Topic(slot(stampers(deployment)[0]))
+    waited: dict[Reliability, float] = {}
+    for reliability in get_args(Reliability):
+        me = SubscriberAlone()
+        me.machine = ClockClients(deployment, ME).subscriber(ME, Promise(reliability=reliability), "wait", False)
+        me.join(topic)
+        me.stamps(LaneName(topic, 0, 0), 1, Opened(400, 2))
+        me.stamps(LaneName(topic, 0, 0), 2, Closed(800, 2, 1, -1, 700))
+        while not me.notices(Gap):
+            me.say(Fired("tick"), after=1_000_000)
+        waited[reliability] = (me.now - SubscriberAlone().now) / 1_000_000
+    assert waited["best-effort"] < 10 < 60 <= waited["reliable"]
 
 
 @pytest.mark.parametrize("victim", ["east", "hub"])
@@ -331,7 +354,9 @@ def test_real_time_order_is_kept_between_processes_that_only_hear_each_others_an
                     await asyncio.sleep(0.11)
                     await east.publish("quotes", ("east", number))
                     await asyncio.sleep(0.11)
-                heard = [tuple(event.data) for event in await take(stream, 6)]
+                heard: list[tuple[str, int]] = []
+                while len(heard) < 6:  # on a machine with much to do clocks are far off now and then, which is said
+                    heard += [tuple(event.data) for event in await take(stream, 1) if not event.stalled]
                 assert heard == [(who, number) for number in range(3) for who in ("west", "east")]
             report = await hub.status("east")
             assert report.stamper is not None

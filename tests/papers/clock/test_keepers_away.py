@@ -1,9 +1,20 @@
-"""Keepers that do not answer: what waits for them is refused after a while, and holds up nothing else."""
+"""Stampers that do not answer: what waits for a keeper is refused after a while; who has forgotten says so."""
 
-from tests.papers.clock.parts import CONFIG, SECOND, A, B, StamperAlone, sent, stamped
-from unisono.machine import Effect, Fired
+from tests.papers.clock.parts import (
+    CONFIG,
+    ME,
+    OWN_A,
+    SECOND,
+    A,
+    B,
+    StamperAlone,
+    SubscriberAlone,
+    sent,
+    stamped,
+)
+from unisono.machine import Effect, Fired, Gap
 from unisono.model.time import Micros
-from unisono.protocols.clock.messages import LaneEnded, OpenLane, StampDenied
+from unisono.protocols.clock.messages import AskBase, Closed, LaneEnded, LaneName, Opened, OpenLane, StampDenied, before
 
 
 def looks(node: StamperAlone, seconds: float) -> list[Effect]:
@@ -63,3 +74,17 @@ def test_k38_who_was_away_itself_does_not_blame_the_others() -> None:
     node.crash(at=node.now + 60 * SECOND)
     assert denied_in(node.say(Fired("warm"), after=CONFIG.alone_us)) == []
     assert denied_in(looks(node, 1)) == []
+
+
+def test_k12_a_stamper_that_has_forgotten_its_lane_is_not_waited_for() -> None:
+    lane, me, node = LaneName(A, 2, 1), SubscriberAlone(), StamperAlone(2)
+    (answer,) = (message for _, message in sent(node.say(AskBase(ME, lane, 1))))
+    me.join(A)
+    me.stamps(OWN_A, 1, Opened(400, 2))
+    me.stamps(OWN_A, 2, Closed(800, 2, 1, -1, 700))
+    me.event(OWN_A, 3, 900)
+    me.claim(OWN_A, 3, 950)
+    assert me.heard == []
+    me.say(answer)
+    assert [(g.topic, g.last) for g in me.notices(Gap)] == [(A, before(700))]
+    assert me.heard == ["p:1"]

@@ -7,7 +7,7 @@ from unisono.machine import Effect, Refuse, Send
 from unisono.model.ids import Topic
 from unisono.model.time import Micros
 from unisono.protocols.clock.keeper import Keeper
-from unisono.protocols.clock.messages import AskBase, AskLanes, Base, FetchEntries, Gone, Lanes, LaneStamps
+from unisono.protocols.clock.messages import FORGOTTEN, AskBase, AskLanes, Base, FetchEntries, Gone, Lanes, LaneStamps
 from unisono.protocols.clock.state import StamperLook, StamperState
 
 
@@ -22,7 +22,7 @@ def lanes_open(state: StamperState, keeper: Keeper, message: AskLanes, now: Micr
 
 
 def base_of(state: StamperState, message: AskBase, now: Micros) -> list[Effect]:
-    """Where one of our lanes stands. Without the grant there is nothing to say yet."""
+    """Where one of our lanes stands. While its grant may be on its way there is nothing to say yet."""
     topic, _, epoch = message.lane
     lane = state.lanes.get(topic)
     if lane is not None and lane.epoch == epoch:
@@ -32,7 +32,7 @@ def base_of(state: StamperState, message: AskBase, now: Micros) -> list[Effect]:
         return [Send(message.client, Base(message.lane, message.token, lane.last, watermark))]
     found = state.find_past(message.lane)
     if found is None:
-        return []
+        return [] if topic in state.opening else [Send(message.client, Gone(message.lane, FORGOTTEN))]
     return [Send(message.client, Base(message.lane, message.token, found.last, max(found.stamp, found.floor), True))]
 
 

@@ -104,6 +104,11 @@ class LaneView(Struct):
             return self.last >= self.closed.last
         return self.watermark >= self.closed.upto
 
+    @property
+    def is_closed_out(self) -> bool:
+        """Its lease ran out, and nobody has said how it ended."""
+        return self.closed is not None and self.closed.last < 0 and not self.has_ended
+
     def give_up(self) -> tuple[int, int]:
         """The first hole is skipped; returns the stamps that it lies between, the latter included."""
         after = self.stamp

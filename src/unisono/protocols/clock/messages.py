@@ -266,8 +266,11 @@ class FetchEntries(Struct, frozen=True, tag="clock.Fetch"):
     last: Number
 
 
+FORGOTTEN: Number = 2**62
+
+
 class Gone(Struct, frozen=True, tag="clock.Gone"):
-    """From a stamper: entries of that lane up to `upto` are not kept any more."""
+    """From a stamper: entries of that lane up to `upto` are not kept any more; `FORGOTTEN`: it knows no such lane."""
 
     lane: LaneName
     upto: Number

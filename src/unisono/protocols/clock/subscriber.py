@@ -20,6 +20,7 @@ from unisono.model.time import Micros
 from unisono.protocols.clock.config import ClockConfig
 from unisono.protocols.clock.lanes import LaneView
 from unisono.protocols.clock.messages import (
+    FORGOTTEN,
     STAMPERS_MAX,
     AskBase,
     AskLanes,
@@ -475,12 +476,12 @@ class ClockSubscriber:
                 continue
             if self._own(view).last < 0:
                 effects += self._ask_lanes(view)
-            for key, lane in list(view.lanes.items()):
+            for lane in list(view.lanes.values()):
                 if lane.last < 0 and lane.name.epoch <= view.opened_before:
                     effects.append(self._ask_base(view, lane))
                 elif lane.last >= 0:
                     effects += self._mend(view, lane, now)
-                    effects += self._end(view, key, lane, now)
+                    effects += self._end(view, lane, now)
             effects += self._mend(view, self._own(view), now)
             effects += self._settle(view, now)
         effects += self._stalled(now)
@@ -525,21 +526,28 @@ class ClockSubscriber:
         """Nobody has them any more."""
         view = self._topics.get(message.lane.topic)
         lane = self._lane(view, message.lane) if view is not None else None
-        if view is None or lane is None or not lane.has_hole or message.upto <= lane.last:
+        if view is None or lane is None:
+            return []
+        if message.upto == FORGOTTEN and lane.is_closed_out:
+            return self._close_out(view, lane) + self._advance(now)
+        if not lane.has_hole or message.upto <= lane.last:
             return []
         return (self._join_anew(view, now) if lane is view.own else self._give_up(view, lane, now)) + self._advance(now)
 
-    def _end(self, view: _TopicView, key: tuple[int, int], lane: LaneView, now: Micros) -> list[Effect]:
-        """A lane whose stamper was closed out, and has said nothing: after a while whatever it may have stamped up to
-        its lease is told as a gap, whether anything is known of it or not."""
-        if lane.closed is None or lane.closed.last >= 0 or lane.has_ended:
+    def _end(self, view: _TopicView, lane: LaneView, now: Micros) -> list[Effect]:
+        """A lane whose stamper was closed out, and has said nothing, is waited for, for a while."""
+        if not lane.is_closed_out:
             return []
         if lane.ends_since is None:
             lane.ends_since = now
-        if now < lane.ends_since + self._config.hole_wait_us:
-            return [self._ask_base(view, lane)]
-        del view.lanes[key]
-        first, last = max(before(lane.stamp), view.base) + 1, before(lane.closed.upto)
+        is_waited_for = now < lane.ends_since + self._config.hole_wait_us
+        return [self._ask_base(view, lane)] if is_waited_for else self._close_out(view, lane)
+
+    def _close_out(self, view: _TopicView, lane: LaneView) -> list[Effect]:
+        """Whatever its stamper may have stamped up to its lease is a gap, whether anything is known of it or not."""
+        del view.lanes[lane.name.stamper, lane.name.epoch]
+        upto = lane.closed.upto if lane.closed is not None else 0
+        first, last = max(before(lane.stamp), view.base) + 1, before(upto)
         if view.cut < 0 or last < first:
             return []
         return [self._missing(view, first, last, f"{self._who(lane.name.stamper)} has not said how its lane ended")]

@@ -29,7 +29,8 @@ KEPT_RELIABLY_US = Micros(3600 * SECOND)
 """Reliable subscriptions: how long a payload is kept that the home knows nothing of, though it answers."""
 
 RELIABLE_WAIT_US = Micros(60 * SECOND)
-"""By clock: how long a payload is waited for that a broker keeps which stands still; without it its event is a gap."""
+"""By clock: how long a payload is waited for that a broker keeps which stands still, and stamps that a node keeps which
+is away; without them events are a gap."""
 
 OrderingMachine = OrderingClient | ClockClient
 REQUESTS = frozenset((Creates, Create))
@@ -185,7 +186,7 @@ class ClockClients:
             )
         elif promise.reliability == "reliable":
             wait = Micros(10 * config.resend_us) if has_archive else RELIABLE_WAIT_US
-            config = structs.replace(config, payload_wait_us=wait)
+            config = structs.replace(config, payload_wait_us=wait, hole_wait_us=max(config.hole_wait_us, wait))
         return ClockClient(sid, None, self._stampers, self._keeper_of, config)
 
     def introduce(self, machine: OrderingMachine, homes: Mapping[Topic, Address]) -> None:
