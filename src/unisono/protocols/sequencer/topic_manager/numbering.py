@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 BULK_TOPICS_MIN = 8
 """From so many topics in a turn on the kernel is worth the way into it."""
 
+NOTHING: tuple[Topics, Numbers, Topics] = ((), (), ())
+"""No entries, and nothing that another node has to decide."""
+
 
 class Numbering:
     """The numbers of the topics at one node, and the timestamps that pass it."""
@@ -123,9 +126,8 @@ class Numbering:
             full: Topics = ()
             bars: Entries = {}
             place = circles.follow(home, number)
-            if bulk is not None:
-                topics, numbers, todo = next(bulk)
-            else:
+            topics, numbers, todo = next(bulk) if bulk is not None else NOTHING
+            if bulk is None:
                 self._site.decisions.note(topic, number)
                 if home.is_special:
                     topics, numbers, todo, full, bars = self._fill_specially(home)
@@ -169,7 +171,7 @@ class Numbering:
         circle, index = place
         before, number = circle.links[index - 1]
         if before == topic:
-            return (), (), ()
+            return NOTHING
         if self.marking.pop(before, None):
             self.followed[before] = None
         return (before,), (number,), ()
