@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
@@ -153,22 +154,20 @@ def test_a_folder_whose_name_is_no_text_tells_nothing(tmp_path: Path) -> None:
     assert by_columns(tmp_path) == expected
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """It could hold the violation."""
-    tmp_path.chmod(0o755)
-    for above in tmp_path.parents[:2]:
-        above.chmod(0o755)
-    (tmp_path / "all" / "closed").mkdir(parents=True)
-    (tmp_path / "all" / "log").write_bytes(ROW)
-    (tmp_path / "all" / "closed").chmod(0)
-    was = os.geteuid()
-    os.seteuid(was or 65534)  # who may do everything would read it
-    try:
-        with pytest.raises(FormatError, match="closed: Permission denied"):
-            read(tmp_path / "all")
-    finally:
-        os.seteuid(was)
-        (tmp_path / "all" / "closed").chmod(0o755)
+def test_a_folder_that_cannot_be_read_is_named() -> None:
+    """It could hold the violation. Not below what pytest keeps, where nobody else may read anything."""
+    with TemporaryDirectory() as place:
+        folder, was = Path(place), os.geteuid()
+        folder.chmod(0o755)
+        (folder / "log").write_bytes(ROW)
+        (folder / "closed").mkdir(mode=0)
+        os.seteuid(was or 65534)  # who may do everything would read it
+        try:
+            with pytest.raises(FormatError, match="closed: Permission denied"):
+                read(folder)
+        finally:
+            os.seteuid(was)
+            (folder / "closed").chmod(0o755)
 
 
 def test_what_is_small_goes_to_python_what_fits_to_columns_the_rest_to_spark(tmp_path: Path) -> None:
