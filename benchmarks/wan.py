@@ -119,7 +119,7 @@ class World:
                 if here != there:
                     address = f"127.0.0.1:{(await self.seen_from(here, there, ('127.0.0.1', port))).port}"
                 parent = None if there == self.hub else self.regions[self.hub]
-                nodes.append(NodeSpec(region, region, address, parent, data="data"))
+                nodes.append(NodeSpec(region, region, address, parent, data="data", observe="off"))
             trips = {
                 f"{a} {b}": self.table.one_way_us[i][j] / 500
                 for i, a in enumerate(self.regions)

@@ -69,7 +69,12 @@ async def hold_world(broker: Broker, sites: int, directory: Path) -> None:
             for here in range(sites):
                 nodes = [
                     NodeSpec(
-                        name, name, await seen_from(here, there, targets[there]), "s0" if there else None, data="."
+                        name,
+                        name,
+                        await seen_from(here, there, targets[there]),
+                        "s0" if there else None,
+                        data=".",
+                        observe="off",
                     )
                     for there, name in enumerate(names)
                 ]
@@ -103,7 +108,7 @@ async def start_brokers(
             return [server.url for server in cluster.servers], [server.pid for server in cluster.servers]
         case "embedded":
             port, broker_port = free_ports(2)
-            only = NodeSpec("broker", "local", f"127.0.0.1:{port}", roles=("broker",))
+            only = NodeSpec("broker", "local", f"127.0.0.1:{port}", roles=("broker",), observe="off")
             address = f"127.0.0.1:{broker_port}"
             deployment = Deployment(1, "broker", nodes=(only,), broker=BrokerSpec("embedded", (address,)))
             return [address], [start_node(deployment, "broker", directory, stack)]
