@@ -37,7 +37,7 @@ resumed: list[Ledger] = []  # with --resume, the one of this campaign
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    words = "keep what passes in out/results, and leave out what has passed on these very sources"
+    words = "keep what passes in out/results, and leave out what has passed and cannot have changed since"
     parser.addoption("--resume", action="store_true", help=words)
 
 
@@ -114,9 +114,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     spent[room_of(report.nodeid)] += report.duration
     if report.when == "call" and not report.skipped and "PYTEST_XDIST_WORKER" not in os.environ:
         for ledger in resumed:
-            ledger.add(
-                report.nodeid, report.passed, report.duration, "" if report.passed else report.longreprtext[-500:]
-            )
+            note = "" if report.passed else report.longreprtext[-500:]
+            ledger.add(report.nodeid, (report.nodeid.partition("::")[0],), report.passed, report.duration, note)
     for name, text in report.user_properties:
         if name == "first try":
             unsteady[report.nodeid] = str(text)

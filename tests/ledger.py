@@ -1,8 +1,8 @@
 """What long runs have shown, kept by the sources they ran on, so that a campaign that was stopped goes on where it was.
 
 A ledger is a file of JSON lines, `out/results/<campaign>.jsonl`. Every line names the *sources* it is about: a digest
-of everything that can change a result. A line about other sources is history; what passed on these is not run again.
-`python -m tests.ledger` prints what is known about the sources as they are now.
+of everything that can change this result (`tests.reach`). A line about other sources is history; what passed on these
+is not run again. `python -m tests.ledger` prints what is known about the sources as they are now.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from tests.reach import data, reach
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "out" / "results"
-COUNTED = ("src", "tests", "examples", "pyproject.toml")
-"""What a result may depend on; docs and rows of benchmarks may change without running anything again."""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,18 +33,22 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     note: str = ""
     at: str = ""
     """When, in UTC."""
+    of: tuple[str, ...] = ()
+    """The files that the result began with."""
 
 
 @cache
-def sources(root: Path = ROOT) -> str:
-    """A digest of the sources as they are on disk."""
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+@cache
+def sources(of: tuple[str, ...], root: Path = ROOT) -> str:
+    """A digest of everything that can change a result which begins with these files, as it is on disk."""
     digest = hashlib.sha256()
-    for part in COUNTED:
-        top = root / part
-        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-            if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
-                digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
-                digest.update(path.read_bytes())
+    there = tuple(path for name in of if (path := root / name).is_file())
+    for path in (*reach(there, root), *data(root)):
+        digest.update(f"{path.relative_to(root)}\0".encode() + _digest(path))
     return digest.hexdigest()[:16]
 
 
@@ -59,7 +63,7 @@ def commit(root: Path = ROOT) -> str:
 
 
 class Ledger:
-    """The results of one campaign about the sources as they are now."""
+    """The results of one campaign that hold for the sources as they are now."""
 
     def __init__(self, campaign: str, directory: Path = RESULTS) -> None:
         self.path = directory / f"{campaign}.jsonl"
@@ -67,16 +71,17 @@ class Ledger:
         if self.path.is_file():
             for line in self.path.read_bytes().splitlines():
                 entry = msgspec.json.decode(line, type=Entry)
-                if entry.sources == sources():
+                if entry.of and entry.sources == sources(entry.of):
                     self.entries[entry.name] = entry
 
     def has_passed(self, name: str) -> bool:
         entry = self.entries.get(name)
         return entry is not None and entry.passed
 
-    def add(self, name: str, passed: bool, seconds: float, note: str = "") -> None:
+    def add(self, name: str, of: tuple[str, ...], passed: bool, seconds: float, note: str = "") -> None:
+        """`of` are the files that the result began with: those of the tests, or of the program that played."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        entry = self.entries[name] = Entry(sources(), commit(), name, passed, round(seconds, 1), note, at)
+        entry = self.entries[name] = Entry(sources(of), commit(), name, passed, round(seconds, 1), note, at, of)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             file.write(msgspec.json.encode(entry) + b"\n")
@@ -86,7 +91,8 @@ class Ledger:
         counts = Counter(entry.passed for entry in self.entries.values())
         spent = sum(entry.seconds for entry in self.entries.values())
         failures = [f"  {entry.name}: {entry.note}" for entry in self.entries.values() if not entry.passed]
-        head = f"{self.path.stem}: {counts[True]} passed, {counts[False]} failed, {spent:.0f} s, sources {sources()}"
+        commits = ", ".join(dict.fromkeys(entry.commit for entry in self.entries.values()))
+        head = f"{self.path.stem}: {counts[True]} passed, {counts[False]} failed, {spent:.0f} s, at {commits}"
         return "\n".join([head, *failures])
 
 

@@ -13,13 +13,14 @@ Every `tests/mutants/*.toml` is a list of
 With `like = "sequencer/no-hold"` instead of file, find and replace it is that mutant again, for other tests.
 
 Each mutant gets a copy of the sources that only its own test process imports; the work tree is never touched.
-`python -m tests.mutants.runner [--only TEXT] [--again]`: exit 0 when every mutant is killed. One that was killed on
-these very sources is not planted again, unless asked (`tests.ledger`). Tests that hang until the runner loses its
-patience have noticed nothing: that mutant survives.
+`python -m tests.mutants.runner [--only TEXT] [--again]`: exit 0 when every mutant is killed. One that was killed is
+not planted again, unless asked, before it, its tests or anything that these can reach has changed (`tests.ledger`).
+Tests that hang until the runner loses its patience have noticed nothing: that mutant survives.
 """
 
 import argparse
 import compileall
+import hashlib
 import os
 import re
 import shutil
@@ -127,11 +128,24 @@ def run(mutant: Mutant) -> tuple[bool, str]:
         for part in ("src", "tests", "benchmarks", "examples", "pyproject.toml"):
             # What Python has compiled goes along: it is found to be old where the mutant is, and only there.
             source, skip = ROOT / part, shutil.ignore_patterns("*.egg-info")
-            shutil.copytree(source, copy / part, ignore=skip) if source.is_dir() else shutil.copy(source, copy / part)
+            if source.is_dir():
+                shutil.copytree(source, copy / part, ignore=skip, copy_function=_link)
+            else:
+                _link(source, copy / part)
         for edit in mutant.all_edits():
             path = copy / edit.file
-            path.write_text(path.read_text(encoding="utf-8").replace(edit.find, edit.replace), encoding="utf-8")
+            planted = path.read_text(encoding="utf-8").replace(edit.find, edit.replace)
+            path.unlink()  # the original has this name too
+            path.write_text(planted, encoding="utf-8")
         return judge(copy, mutant.tests)
+
+
+def _link(source: str | Path, copy: str | Path) -> None:
+    """The same file under another name, a thousand times cheaper than a copy; where that cannot be, a copy."""
+    try:
+        os.link(source, copy)
+    except OSError:
+        shutil.copy2(source, copy)
 
 
 def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
@@ -162,13 +176,14 @@ def judge(copy: Path, tests: list[str]) -> tuple[bool, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="plant every listed bug; its tests must fail")
     parser.add_argument("--only", default="", help="mutants with this in their name")
-    parser.add_argument("--again", action="store_true", help="also those that were killed on these very sources")
+    parser.add_argument("--again", action="store_true", help="also those that were killed before")
     options = parser.parse_args()
     chosen = {name: mutant for name, mutant in mutants().items() if options.only in name}
     if not chosen:
         raise SystemExit(f"no mutant has {options.only!r} in its name" if options.only else "no mutants are listed")
     ledger = Ledger("mutants")
-    left = [name for name in chosen if options.again or not ledger.has_passed(name)]
+    keys = {name: f"{name} {hashlib.sha256(repr(mutant).encode()).hexdigest()[:8]}" for name, mutant in chosen.items()}
+    left = [name for name in chosen if options.again or not ledger.has_passed(keys[name])]
 
     def plant(name: str) -> tuple[str, bool, str, float]:
         started = time.monotonic()
@@ -178,9 +193,10 @@ def main() -> int:
         compileall.compile_dir(ROOT / part, quiet=2)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for name, dead, line, seconds in pool.map(plant, left):
-            ledger.add(name, dead, seconds, "" if dead else line)
+            tests = tuple(sorted({test.partition("::")[0] for test in chosen[name].tests}))
+            ledger.add(keys[name], tests, dead, seconds, "" if dead else line)
             print(f"{name}: {line}", flush=True)
-    killed = sum(map(ledger.has_passed, chosen))
+    killed = sum(map(ledger.has_passed, keys.values()))
     print(f"{killed} of {len(chosen)} mutants killed, {len(chosen) - len(left)} of them before")
     return 0 if killed == len(chosen) else 1
 

@@ -6,7 +6,7 @@
     python -m tests.runtime.crash.campaign --moves [--seeds 0..49]            while homes move all the time
     python -m tests.runtime.crash.campaign --summary
 
-A run that passed on these very sources is not played again (`tests.ledger`, campaign `crash`), so what was stopped goes
+A run that passed is not played again on sources that change nothing for it (`tests.ledger`), so what was stopped goes
 on where it was. The directory of a run that failed is kept below `out/crash`, and the command that plays it again is
 printed. Each run is a process of its own, with a bound. The summary is a page about what is known of these sources.
 """
@@ -29,11 +29,12 @@ from typing import get_args
 import msgspec
 from msgspec import Struct, structs
 
-from tests.ledger import ROOT, Ledger, commit, sources
+from tests.ledger import ROOT, Ledger, commit
 from tests.runtime.crash.harness import BOUND_S, Plan, Run
 from tests.runtime.crash.menu import MENU, Broker, drawn_plan, plan_of, play, with_moves
 from unisono.model.settings import OrderedBy
 
+SOURCES = ("tests/runtime/crash/campaign.py", "src/unisono/cli/node.py")
 BELOW = ROOT / "out" / "crash"
 SLOW_S = 30.0
 """A run that takes longer says what took so long."""
@@ -162,9 +163,8 @@ def campaign(choices: list[Choice], jobs: int, again: bool) -> int:
         for done, (choice, future) in enumerate([(each, pool.submit(play_there, each)) for each in left], 1):
             (told, seconds), plan = future.result(), choice.plan()
             counts = ", ".join(f"{told.counts.get(kind, 0)} {kind}" for kind in COUNTED)
-            ledger.add(
-                choice.name, not told.problems, seconds, "; ".join([plan.broker, counts, *told.story, *told.problems])
-            )
+            note = "; ".join([plan.broker, counts, *told.story, *told.problems])
+            ledger.add(choice.name, SOURCES, not told.problems, seconds, note)
             print(f"{done}/{len(left)} {choice.name} {plan.broker} {', '.join(plan.faults)}: {seconds:.0f} s, {counts}")
             if told.problems:
                 failed += 1
@@ -198,7 +198,7 @@ def summary() -> str:
         [
             "# The crash campaign",
             "",
-            f"Commit {commit()}, sources {sources()}: {len(entries)} runs ({brokers}), {len(failed)} failed.",
+            f"Commit {commit()}: {len(entries)} runs ({brokers}), {len(failed)} failed.",
             f"Together {spent / 3600:.1f} hours, {', '.join(f'{counts[kind]} {kind}' for kind in COUNTED)}.",
             "",
             "| fault | runs | failed |",
@@ -217,8 +217,8 @@ def main() -> int:
     parser.add_argument("--by", default="tree", choices=get_args(OrderedBy), help="how nodes order")
     parser.add_argument("--moves", action="store_true", help="homes move all the time; by tree only")
     parser.add_argument("--without", default="", help="leave out the seeds that draw one of these, with commas")
-    parser.add_argument("--again", action="store_true", help="also what has passed on these very sources")
-    parser.add_argument("--summary", action="store_true", help="print what is known about these sources")
+    parser.add_argument("--again", action="store_true", help="also what has passed")
+    parser.add_argument("--summary", action="store_true", help="print what is known of the sources as they are")
     parser.add_argument("--one", type=int, help="only this seed, in this process")
     options = parser.parse_args()
     if options.one is not None:

@@ -13,9 +13,8 @@ from msgspec import Struct, structs
 
 from tests.runtime.crash import broker_faults, data_faults, moving_faults, network_faults, process_faults
 from tests.runtime.crash.harness import AWAY_S, BOUND_S, Plan, Run
-from tests.runtime.crash.verdicts import judge, silent_errors
+from tests.runtime.crash.verdicts import judge, judge_stopped, silent_errors
 from unisono.errors import UnisonoError
-from unisono.model.journal import Record
 
 Broker = Literal["nats", "jetstream", "cluster"]
 EVERYWHERE: tuple[Broker, ...] = get_args(Broker)
@@ -98,7 +97,6 @@ def plan_of(seed: int, faults: list[str], broker: Broker, away_s: tuple[float, f
 
 async def play(run: Run) -> list[str]:
     """The whole run; returns what is wrong."""
-    kept: list[Record] = []
     try:
         async with asyncio.timeout(BOUND_S):
             await run.begin()
@@ -110,7 +108,7 @@ async def play(run: Run) -> list[str]:
             run.problems += judge(run, kept)
             await run.end_all()
     except TimeoutError:
-        run.problems += [f"hang: {run.phase}, after {BOUND_S:.0f} s; stacks are in the logs", *judge(run, kept)]
+        run.problems += [f"hang: {run.phase}, after {BOUND_S:.0f} s; stacks are in the logs", *judge_stopped(run)]
         run.show_stacks()
         await asyncio.sleep(1)
     except (AssertionError, UnisonoError, OSError) as error:

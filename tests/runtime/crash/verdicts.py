@@ -6,17 +6,26 @@ from tests.runtime.crash.harness import Run
 from unisono.audit import Trace, judge_trace
 from unisono.model.journal import Journal, Record
 
-JUDGES = ("pairwise-order", "acyclic", "publisher-order", "exactly-once", "complete", "kept")
+AT_ANY_TIME = ("pairwise-order", "acyclic", "publisher-order", "exactly-once")
+JUDGES = (*AT_ANY_TIME, "complete", "kept")
 AWAY = "published while this subscription was away"
 LEFT_ALONE = re.compile(r"Traceback \(most recent|Exception in callback|exception was never retrieved|Unclosed|Fatal")
 
 
 def judge(run: Run, kept: list[Record]) -> list[str]:
-    """Everything that is wrong, in words."""
+    """Everything that is wrong with a run that came to its end, in words."""
     journal = run.journals.journal(JUDGES, *kept)
+    return [*_broken(journal, JUDGES), *broken_promises(run, journal)[:3]]
+
+
+def judge_stopped(run: Run) -> list[str]:
+    """The same of a run that was stopped on its way: what had not come yet might still have."""
+    return _broken(run.journals.journal(AT_ANY_TIME), AT_ANY_TIME)
+
+
+def _broken(journal: Journal, judges: tuple[str, ...]) -> list[str]:
     verdicts = {verdict.judge: verdict for verdict in judge_trace(Trace(journal))}
-    wrong = [f"{name}: {verdicts[name].witness}" for name in JUDGES if not verdicts[name].holds]
-    return [*wrong, *broken_promises(run, journal)[:3]]
+    return [f"{name}: {verdicts[name].witness}" for name in judges if not verdicts[name].holds]
 
 
 def broken_promises(run: Run, journal: Journal) -> list[str]:
