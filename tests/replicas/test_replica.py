@@ -23,6 +23,7 @@ from unisono.replicas import Replica, ReplicaConfig, SqlAnswer
 from unisono.replicas.operation import SqlOperation, SqlStatement, encode_replica_message
 from unisono.runtime.client.session import Session
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.testing import MemoryDeployment
 
 PATIENCE_S = 60
 QUICK = ReplicaConfig(check_wait_s=0.3)
@@ -52,15 +53,23 @@ def forgetful(session: Session, path: Path | str, name: str, config: ReplicaConf
 
 
 @asynccontextmanager
-async def pair(base: Path, **faults: object) -> AsyncGenerator[tuple[Replica, Replica], None]:
+async def pair_in(world: MemoryDeployment, base: Path) -> AsyncGenerator[tuple[Replica, Replica], None]:
     async with (
-        unisono.testing.deployment(**faults) as world,  # type: ignore[arg-type]
         world.connect() as here,
         world.connect() as there,
         forgetful(here, base / "a.db", "a") as first,
         forgetful(there, base / "b.db", "b") as second,
     ):
         yield first, second
+
+
+@asynccontextmanager
+async def pair(base: Path, **faults: object) -> AsyncGenerator[tuple[Replica, Replica], None]:
+    async with (
+        unisono.testing.deployment(**faults) as world,  # type: ignore[arg-type]
+        pair_in(world, base) as both,
+    ):
+        yield both
 
 
 async def goes_on(replica: Replica) -> None:
@@ -97,11 +106,13 @@ async def test_two_replicas_have_one_state_whoever_writes(tmp_path: Path) -> Non
 @plays
 async def test_a_tentative_answer_that_others_overtake_is_replaced(tmp_path: Path) -> None:
     """Both take the last one: each is told yes at first, and one of them no in the end."""
-    async with pair(tmp_path) as (first, second):
+    async with unisono.testing.deployment() as world, pair_in(world, tmp_path) as (first, second):
         await (await first.transaction(STOCK)).stable()
         await second.catch_up()
         take = "UPDATE stock SET n = n - 5 WHERE id = 1 RETURNING n"
+        world.take_home_away()  # neither hears of the other
         mine, theirs = await first.execute(take), await second.execute(take)
+        world.bring_home_back()
         assert mine.answer is not None
         assert theirs.answer is not None
         assert (mine.answer.rows, theirs.answer.rows) == (((0,),), ((0,),))
