@@ -56,7 +56,7 @@ def _names(file: Path, root: Path) -> tuple[Path, ...]:
                 modules = [base, *(f"{base}.{name.name}" for name in names)]
             case ast.Constant(value=str(text)) if node not in prose:
                 modules = _NAME.findall(text)
-                starts = text == COMMAND and file.relative_to(root).parts[0] != "src"
+                starts = text == COMMAND and file.is_relative_to(root / "tests") and file != Path(__file__)
                 packages = [*([] if file == root / COMMANDS else modules), *([COMMAND] if starts else [])]
                 found |= {path: None for package in packages for path in _inside(package, root)}
                 found |= {root / path: None for path in _PATH.findall(text) if (root / path).is_file()}
