@@ -19,7 +19,7 @@ from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.model.deployment import Deployment, dump_deployment, load_deployment
 from unisono.model.ids import Address
-from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec
+from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec, Sequencing
 from unisono.model.time import Micros
 from unisono.protocols.naming import messages as naming
 from unisono.runtime.driver.data_directory import DataDirectory, Identity
@@ -267,6 +267,54 @@ def test_a_stop_while_the_log_is_read_again_ends_the_node_and_keeps_the_log(tmp_
     assert sorted(path.name for path in directory.iterdir()) == before, "a process that never served takes no snapshot"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (Sequencing(), Sequencing(order="causal"), 'sequencing.order was "pairwise" and is "causal"'),
+        (Sequencing(order="global"), Sequencing(), 'sequencing.order was "global" and is "pairwise"'),
+        (Sequencing(), Sequencing(early=False), "sequencing.early was true and is false"),
+        (Sequencing(), Sequencing(encoding="full"), 'sequencing.encoding was "delta" and is "full"'),
+    ],
+)
+def test_a_log_is_not_continued_under_other_rules(
+    tmp_path: Path, before: Sequencing, after: Sequencing, told: str
+) -> None:
+    """Its inputs would lead to other timestamps than subscribers were told, and topics would keep the old order."""
+    file = write(tmp_path, sequencing=before)
+    with running(file):
+        asyncio.run(publish(file, 1, 2))
+    kept = load_deployment(file)
+    changed = structs.replace(kept, sequencing=after)
+    file.write_text(dump_deployment(changed))
+    assert told in refused(file)
+    file.write_text(dump_deployment(kept))
+    with running(file):
+        assert asyncio.run(next_number(file)) == 3
+    file.write_text(dump_deployment(changed))
+    with running(file, "--new-incarnation"):
+        assert asyncio.run(next_number(file)) > 2**40
+    with running(file):
+        asyncio.run(publish(file, 4))
+
+
+def test_a_log_is_not_continued_elsewhere_in_the_tree_or_among_the_stampers(tmp_path: Path) -> None:
+    """By clock a stamper's number is its place in the file: another's would be taken for its own."""
+    file = write(tmp_path, sequencing=Sequencing(by="clock"))
+    kept = load_deployment(file)
+    with running(file):
+        asyncio.run(publish(file, 1))
+    (port,) = free_ports(1)
+    other = structs.replace(kept.nodes[0], name="a", parent="n", listen=f"127.0.0.1:{port}", roles=("sequencer",))
+    file.write_text(dump_deployment(structs.replace(kept, nodes=(other, kept.nodes[0]))))
+    assert "its place among the sequencers of the file was 0 and is 1" in refused(file)
+    beneath = structs.replace(kept.nodes[0], parent="a")
+    file.write_text(dump_deployment(structs.replace(kept, nodes=(beneath, structs.replace(other, parent=None)))))
+    assert 'parent was not given and is "a"' in refused(file)
+    file.write_text(dump_deployment(structs.replace(kept, nodes=(kept.nodes[0], other))))
+    with running(file):  # one more at the end changes nothing for those before it
+        pass
+
+
 def test_a_lock_ends_with_its_process_and_an_identity_is_written_once(tmp_path: Path) -> None:
     held = DataDirectory(tmp_path)
     with pytest.raises(unisono.MisuseError, match=f"in use by process {os.getpid()}"):
@@ -278,6 +326,11 @@ def test_a_lock_ends_with_its_process_and_an_identity_is_written_once(tmp_path: 
     with pytest.raises(unisono.MisuseError, match="name another directory"):
         held.identify(Identity("other", "n"))
     held.identify(Identity("d", "n", "4e0b"))  # the file has got an id since
+    held.identify(mine)
+    told = Identity("d", "n", rules={"sequencing.order": "pairwise"})
+    held.identify(told)  # written before rules were
+    known = msgspec.json.decode((tmp_path / "IDENTITY").read_bytes(), type=Identity)
+    assert known == structs.replace(told, deployment_id="4e0b")
     held.identify(mine)
     with pytest.raises(unisono.MisuseError, match="id 4e0b"):
         held.identify(Identity("d", "n", "77aa"))

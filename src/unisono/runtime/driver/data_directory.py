@@ -2,14 +2,15 @@
 
 `LOCK` is locked before anything else in the directory is read, and until the process ends, however it ends: two
 processes on one log would each number events that the other knows nothing of. `IDENTITY` says which node of which
-deployment the directory belongs to, so that the data of another is refused and not continued.
+deployment the directory belongs to, so that the data of another is refused and not continued, and by which rules its
+log was decided: under others the same inputs would lead to another state than the one that others have heard of.
 """
 
 import os
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from unisono.errors import FormatError, MisuseError
 from unisono.runtime.links.frames import UNREADABLE
@@ -27,6 +28,8 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     node: str
     deployment_id: str = ""
     """The `id` of its file, if that has one: two deployments may have the same name."""
+    rules: dict[str, str | int | bool | None] = {}
+    """Settings of the file that its log depends on; none where that was not written down yet."""
     version: int = IDENTITY_VERSION
 
     def __str__(self) -> str:
@@ -37,6 +40,19 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
         """Whether that is somebody else. An id that one of them does not have tells nothing."""
         ids = dict.fromkeys(each for each in (self.deployment_id, known.deployment_id) if each)
         return (self.deployment, self.node) != (known.deployment, known.node) or len(ids) > 1
+
+    def changed(self, known: "Identity") -> list[str]:
+        """Settings that were others when the log began, in words."""
+        both = [name for name in self.rules if name in known.rules]
+        return [
+            f"{name} was {_shown(known.rules[name])} and is {_shown(self.rules[name])}"
+            for name in both
+            if self.rules[name] != known.rules[name]
+        ]
+
+
+def _shown(value: str | int | bool | None) -> str:
+    return "not given" if value is None else msgspec.json.encode(value).decode()
 
 
 class DataDirectory:
@@ -56,8 +72,8 @@ class DataDirectory:
             raise
 
     def identify(self, mine: Identity, adopts: bool = False) -> None:
-        """An empty directory becomes ours, and with `adopts` a log that does not say whose it is; raises MisuseError
-        when it belongs to somebody else."""
+        """An empty directory becomes ours, and with `adopts` a log that does not say whose it is, or that was decided
+        by other rules; raises MisuseError when it belongs to somebody else."""
         path = self.directory / IDENTITY
         found = read_identity(path)
         if found is None:
@@ -71,8 +87,14 @@ class DataDirectory:
             raise MisuseError(
                 f"{self.directory} belongs to {found}, and this is {mine}: name another directory as data of the node"
             )
-        elif mine.deployment_id and not found.deployment_id:
-            write_durably(path, msgspec.json.encode(mine) + b"\n")
+        elif not adopts and (changed := mine.changed(found)):
+            raise MisuseError(
+                f"{'; '.join(changed)}: {self.directory} was written under the old setting. Put it back; what it takes "
+                "to change it: docs/reference/operations.md, 'Another root, another order'"
+            )
+        elif (mine.rules, mine.deployment_id or found.deployment_id) != (found.rules, found.deployment_id):
+            known = structs.replace(mine, deployment_id=mine.deployment_id or found.deployment_id)
+            write_durably(path, msgspec.json.encode(known) + b"\n")
 
     def release(self) -> None:
         os.close(self._file)

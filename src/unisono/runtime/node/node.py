@@ -58,7 +58,7 @@ from unisono.runtime.node.letters import NodeLetters
 from unisono.runtime.node.lookout import Lookout, LookoutConfig, wall_us
 from unisono.runtime.node.measuring import metrics, report, survey
 from unisono.runtime.node.membership import BrokerMembership
-from unisono.runtime.node.ordering import neighbours
+from unisono.runtime.node.ordering import neighbours, rules_of_log
 from unisono.runtime.node.pages import Pages
 from unisono.runtime.node.placing import Placing
 from unisono.runtime.node.questions import NodeQuestions, Told
@@ -178,9 +178,9 @@ class Node:
         data = self.base / self.spec.data if self.spec.data is not None else None
         if data is not None:
             self._directory = DataDirectory(data / self.me, LOCK_OF_STANDBY if self.config.standby else LOCK)
-            self._directory.identify(
-                Identity(self.deployment.name, self.me, self.deployment.id), self.config.new_incarnation
-            )
+            rules = rules_of_log(self.deployment, self.me)
+            mine = Identity(self.deployment.name, self.me, self.deployment.id, rules)
+            self._directory.identify(mine, self.config.new_incarnation)
             if not self.config.standby:
                 self._heights.keep_in(self._directory.directory)
         if self.config.journal != "off":

@@ -237,6 +237,18 @@ def node_ordering(deployment: Deployment, me: Address, parent: Address | None) -
     return ClockStampers(deployment, me, parent) if by_clock else TopicManagers(deployment, me, parent)
 
 
+def rules_of_log(deployment: Deployment, me: Address) -> dict[str, str | int | bool | None]:
+    """The settings by which the log of a node that orders was decided: under others it would be replayed into another
+    state than the one that others have heard of."""
+    spec, how = deployment.node(me), deployment.sequencing
+    if "sequencer" not in spec.roles:
+        return {}
+    parent = {"parent": spec.parent}
+    if how.by == "clock":
+        return parent | {"its place among the sequencers of the file": stampers(deployment).index(me)}
+    return parent | {f"sequencing.{name}": getattr(how, name) for name in ("order", "early", "encoding")}
+
+
 def neighbours(deployment: Deployment, me: str) -> tuple[str, ...]:
     """The nodes that it has a link with: its parent and children, by clock all that stamp, and in a causal mesh all
     brokers: their datagrams tell nobody who is away."""
