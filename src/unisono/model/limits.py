@@ -56,7 +56,7 @@ REASONS = {
     "bytes": "too much waits for a peer that does not read, or all together hold too much and this one most",
     "connections": "the node has as many connections as it takes",
     "control": "only nodes publish control",
-    "deployment": "the party belongs to another deployment",
+    "deployment": "the party belongs to another deployment, or its file says something else that all have to agree on",
     "event": "the event is too large, or no filter could look at it",
     "filter": "the filter is not one, or not in its normal form",
     "filter-cost": "normalising the filter takes too many steps",
@@ -79,3 +79,6 @@ REASONS = {
     "watches": "too many patterns watched by this client",
 }
 """Every code a refusal may carry."""
+
+FINAL = frozenset(("deployment", "token", "version"))
+"""Codes of what stays as it is until a person changes something: trying again is of no use."""

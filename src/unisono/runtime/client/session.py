@@ -14,12 +14,14 @@ from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from unisono.errors import MisuseError, TransportError, UnisonoError, said
+from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError, said
+from unisono.model.agreed import agreed
 from unisono.model.arguments import TOPIC, expect
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
 from unisono.model.journal import Header, Record
+from unisono.model.limits import FINAL
 from unisono.model.metrics import expose
 from unisono.model.promise import Order, Reliability
 from unisono.model.settings import Right
@@ -93,7 +95,7 @@ class Session(ABC):
         """The one that it was opened in; nothing of it works in another."""
         self._owns_links = links is None
         self.links = links or Links(
-            Hello("client", (self.address,), deployment=deployment.name),
+            Hello("client", (self.address,), deployment=deployment.name, agreed=agreed(deployment)),
             Codec(control.Letters),
             nodes_only,
             control.claims,
@@ -304,7 +306,8 @@ class Session(ABC):
         return report
 
     async def ask(self, node: Address, question: Any, future: "asyncio.Future[Any]", silence: str) -> Any:
-        """Repeats the question until the answer is there; raises TransportError after `open_s`."""
+        """Repeats the question until the answer is there; raises TransportError after `open_s`, and PeerError at once
+        if the node has turned us away for a reason that stays."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.config.open_s
         while True:
@@ -313,8 +316,11 @@ class Session(ABC):
             done, _ = await asyncio.wait([future], timeout=pause)
             if done:
                 return future.result()
+            rejected = self.links.rejections.get(node)
+            if rejected is not None and rejected.code in FINAL:
+                raise PeerError(f"node {node}: {rejected}", rejected.code)
             if loop.time() >= until:
-                raise TransportError(silence)
+                raise TransportError(f"{silence}: {rejected}" if rejected is not None else silence)
 
     # a sink for letters to the session itself
 

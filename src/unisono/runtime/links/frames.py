@@ -30,6 +30,8 @@ class Hello(Struct, frozen=True, tag="Hello"):
     protocols: tuple[int, int] = PROTOCOL_VERSIONS
     features: tuple[str, ...] = ()
     deployment: str = ""
+    agreed: dict[str, str] = {}
+    """Settings that all parties must have alike (`model.agreed`); who says none has found them at the other side."""
     nonce: bytes = b""
     """Of who dials and knows a token: the other side shall prove that it knows it too."""
     proof: bytes = b""

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from unisono.errors import MisuseError, UnisonoError
 from unisono.model.address import endpoint
+from unisono.model.agreed import agreed, disagreement
 from unisono.model.deployment import IN_PROCESS, Deployment, for_clients
 from unisono.model.health import Health
 from unisono.model.homes import check_slots, home_of, sequencing_part
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TREE_FEATURE = "sequencer"
 SAVE_S = 1.0
 """So often what other nodes have shown is saved, if there is news, and the clock is bounded."""
 LOCK_OF_STANDBY = "LOCK-standby"
@@ -135,8 +135,11 @@ class Node:
         self._saver: asyncio.TimerHandle | None = None
         self._heights = ShownHeights()
         self._clock = Clock()
+        self._agreed = agreed(deployment)
+        features = (control.PING_FEATURE,)
+        hello = Hello("node", (self.me,), features=features, deployment=deployment.name, agreed=self._agreed)
         self.links = Links(
-            Hello("node", (self.me,), features=(TREE_FEATURE, control.PING_FEATURE), deployment=deployment.name),
+            hello,
             Codec(control.Letters, control.FromClients[deployment.sequencing.by]),
             self._admit,
             control.claims,
@@ -178,7 +181,7 @@ class Node:
         data = self.base / self.spec.data if self.spec.data is not None else None
         if data is not None:
             self._directory = DataDirectory(data / self.me, LOCK_OF_STANDBY if self.config.standby else LOCK)
-            rules = rules_of_log(self.deployment, self.me)
+            rules = rules_of_log(self._ordering, self.me)
             mine = Identity(self.deployment.name, self.me, self.deployment.id, rules)
             self._directory.identify(mine, self.config.new_incarnation)
             if not self.config.standby:
@@ -470,6 +473,9 @@ class Node:
     def _admit(self, hello: Hello) -> Rejected | None:
         if hello.deployment and hello.deployment != self.deployment.name:
             return Rejected(f"this is deployment {self.deployment.name!r}, not {hello.deployment!r}", "deployment")
+        differs = disagreement(hello.agreed, self._agreed, self.me)
+        if differs is not None:
+            return Rejected(differs, "deployment")
         names = [node.name for node in self._known.nodes]
         if hello.kind == "node":
             unknown = [address for address in hello.addresses if address not in names]

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from unisono.errors import MisuseError, PlanError, TransportError
 from unisono.machine import Accepted, Broadcast, NotTaken, Publish, Refused, Unknown
+from unisono.model.agreed import agreed
 from unisono.model.content import check_attributes
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
@@ -108,7 +109,7 @@ class NamedPublisher:
         self._machine = NamedPublications(self.address, {}, waits, config)
         self._host = Host(self.address, self._machine, self, is_confirmed=True)
         self._links = Links(
-            Hello("client", (self.address,), deployment=deployment.name),
+            Hello("client", (self.address,), deployment=deployment.name, agreed=agreed(deployment)),
             Codec(control.Letters),
             nodes_only,
             control.claims,

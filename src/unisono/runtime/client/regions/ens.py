@@ -30,6 +30,7 @@ from unisono.machine import (
     Unknown,
     Unsubscribe,
 )
+from unisono.model.agreed import agreed
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
@@ -92,7 +93,7 @@ class RegionsEns:
         self._listener, self._is_node, self._limits = listener, is_node, limits
         self.address = Address(f"e{secrets.token_hex(5)}")
         links = Links(
-            Hello("client", (self.address,), deployment=deployment.name),
+            Hello("client", (self.address,), deployment=deployment.name, agreed=agreed(deployment)),
             Codec(control.Letters),
             nodes_only,
             control.claims,
