@@ -94,6 +94,18 @@ def test_a_line_of_stdin_is_an_event_before_the_next_is_there_and_ctrl_c_ends_th
     node.communicate(timeout=60)
 
 
+def test_what_is_at_nodes_that_do_not_answer_is_not_said_to_be_nothing(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    file = str(tmp_path / "deployment.toml")
+    unisono("init", file, "--region", "eu", "--region", "us", "--distance", "eu,us=1", "--port", str(port))
+    for command, kept in (("topics", "topics"), ("groups", "groups")):
+        told = unisono(command, file, code=1).splitlines()
+        assert [line.partition(": 127")[0] for line in told] == [
+            f"node {node} does not answer, and its {kept} are not shown" for node in ("eu-1", "us-1")
+        ]
+    assert "node eu-1, the root, moves homes, and does not answer: 127" in unisono("move", file, "t", "us-1", code=2)
+
+
 def test_ctrl_c_ends_a_command_that_still_connects() -> None:
     (port,) = free_ports(1)
     connecting = start("sub", f"unisono://127.0.0.1:{port}", "trades", "--timeout", "600")

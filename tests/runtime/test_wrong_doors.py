@@ -1,18 +1,22 @@
 """Who knocks at the wrong door is told which is right: a NATS port, a broker's port, a door that wants a token."""
 
 import asyncio
+from contextlib import chdir
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import trustme
 from msgspec import structs
+from typer.testing import CliRunner
 
 import unisono
 from tests.runtime.test_cluster import free_ports
 from unisono.cli.asking import ask_all
 from unisono.cli.context import Destination
+from unisono.cli.main import application
 from unisono.errors import MisuseError, PeerError, TransportError
-from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.deployment import Deployment, dump_deployment, load_deployment
 from unisono.model.settings import Kind, NodeSpec, Region, Security
 from unisono.runtime.links.control import AskReport, NodeReport
 from unisono.runtime.node.node import Node
@@ -158,6 +162,38 @@ def test_a_node_of_another_deployment_is_not_taken_for_ours(tmp_path: Path) -> N
         assert isinstance(answers["hub"], TransportError)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_deployment_of_the_same_name_and_another_id_is_not_taken_for_ours(tmp_path: Path, kind: Kind) -> None:
+    """`unisono init` gives every deployment the same name and ports: `status`, clients and nodes tell them apart."""
+
+    async def main() -> None:
+        (port,) = free_ports(1)
+        init("x.toml", "--kind", kind, "--region", "eu", "--port", str(port))
+        init("mine.toml", "--kind", kind, "--region", "eu", "--port", str(port))
+        async with Node(load_deployment(tmp_path / "x.toml"), "eu-1", tmp_path):
+            _, answers = await ask_all(Destination("mine.toml", None, None), 5, AskReport, NodeReport)
+            assert "this is another deployment 'unisono': its id is" in str(answers["eu-1"])
+            assert isinstance(answers["eu-1"], TransportError)
+            with pytest.raises(PeerError, match=r"eu-1.*: this is another deployment"):
+                async with unisono.connect("mine.toml", timeout=2) as session:
+                    await session.publisher("trades")
+            if kind == "sequencer":
+                other = NodeSpec("us-1", parent="eu-1", listen=f"127.0.0.1:{free_ports(1)[0]}")
+                mine = load_deployment(tmp_path / "mine.toml")
+                mine = structs.replace(mine, nodes=(*mine.nodes, other))
+                async with Node(mine, "us-1", tmp_path) as us:
+                    async with asyncio.timeout(30):
+                        while not any("another deployment" in problem for problem in us.health().problems()):
+                            await asyncio.sleep(0.02)
+
+    def init(*arguments: str) -> None:
+        done = CliRunner().invoke(application("init"), ["init", *arguments], prog_name="unisono")
+        assert done.exit_code == 0, done.output
+
+    with chdir(tmp_path):
+        asyncio.run(main())
 
 
 @pytest.mark.parametrize("where", ["unisono://127.0.0.1", "unisono://", "unisono://a:1,b"])

@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
+import typer
+
 from unisono.cli.context import Destination
+from unisono.cli.screen import screen
 from unisono.errors import MisuseError, PeerError, TransportError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
@@ -24,6 +28,21 @@ def check_homes(deployment: Deployment, what: str) -> None:
         )
 
 
+def shown(letter: Any) -> dict[str, Any]:
+    """A node's answer as `--json` prints it: without the name that it has on the wire."""
+    fields: dict[str, Any] = msgspec.to_builtins(letter)
+    del fields["type"]
+    return fields
+
+
+def end_if_silent(silent: dict[str, str], kept: str) -> None:
+    """Names the nodes that have not answered, with why, and what of theirs is not in the answer; exit 1."""
+    for name, why in silent.items():
+        screen(stderr=True).print(f"node {name} does not answer, and {kept} are not shown: {why}")
+    if silent:
+        raise typer.Exit(1)
+
+
 async def ask_all(
     at: Destination, timeout_s: float, question: Callable[[Address], Any], answer: type[T]
 ) -> tuple[Deployment, dict[str, T | TransportError]]:
@@ -34,7 +53,7 @@ async def ask_all(
 
     async def ask(where: str) -> T | TransportError:
         try:
-            return await ask_node(where, secret, question, answer, timeout_s, tls, deployment.name)
+            return await ask_node(where, secret, question, answer, timeout_s, tls, deployment)
         except TransportError as error:
             return error
         except PeerError as error:

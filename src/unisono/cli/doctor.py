@@ -309,7 +309,7 @@ async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) ->
     async def node(spec: NodeSpec) -> list[Finding]:
         began = time.perf_counter()
         try:
-            report = await ask_node(spec.reached_at, token, AskReport, NodeReport, timeout, tls, deployment.name)
+            report = await ask_node(spec.reached_at, token, AskReport, NodeReport, timeout, tls, deployment)
         except UnisonoError as problem:
             reports[spec.name] = TransportError(str(problem))
             return [Finding("node", spec.name, "broken", str(problem))]
@@ -319,8 +319,7 @@ async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) ->
         took = f"answered in {(time.perf_counter() - began) * 1000:.0f} ms at {spec.reached_at}"
         advice = report.homes.advice() if report.homes is not None else []
         homes = [Finding("homes", spec.name, "advice", each) for each in advice]
-        misses = report.health.problems() if report.health is not None else []  # whose fault is said below
-        return [Finding("node", spec.name, "ok", "; ".join([took, *misses])), *homes]
+        return [Finding("node", spec.name, "ok", took), *homes]
 
     async def server(name: str, ask: "Ask") -> list[Finding]:
         try:
@@ -330,5 +329,7 @@ async def _ask_deployment(deployment: Deployment, file: Path, timeout: float) ->
 
     nodes = [node(spec) for spec in deployment.nodes]
     asked = await asyncio.gather(*nodes, *(server(name, ask) for name, ask in servers.items()))
-    told = [Finding("nodes", "what they see", "broken", each) for each in seen_by_nodes(reports)]
-    return [*(finding for each in asked for finding in each), *told]
+    found = [finding for each in asked for finding in each]
+    away = {finding.name for finding in found if finding.part == "server" and finding.state == "broken"}
+    told = [Finding("nodes", "what they see", "broken", each) for each in seen_by_nodes(reports, away)]
+    return [*found, *told]

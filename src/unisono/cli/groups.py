@@ -4,10 +4,9 @@ import sys
 from functools import partial
 
 import msgspec
-import typer
 from rich.table import Table
 
-from unisono.cli.asking import ask_all, check_homes
+from unisono.cli.asking import ask_all, check_homes, end_if_silent
 from unisono.cli.context import reach
 from unisono.cli.options import Authority, Json, Timeout, Token, Where
 from unisono.cli.screen import screen
@@ -46,8 +45,8 @@ def groups(
             for group in seen:
                 lag = (str(group.lag_events), f"{group.lag_s:.1f}")
                 table.add_row(group.name, name, group.active or "nobody", str(group.members), *lag)
-        screen().print(table if any(found.values()) else "no consumer groups: subscribe(…, group=) makes one")
-    for name in silent:
-        screen(stderr=True).print(f"node {name} does not answer")
-    if silent:
-        raise typer.Exit(1)
+        if any(found.values()):
+            screen().print(table)
+        elif not silent:
+            screen(stderr=True).print("no consumer groups: subscribe(…, group=) makes one")
+    end_if_silent(silent, "its groups")

@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from unisono.cli.asking import check_homes
+from unisono.cli.asking import check_homes, shown
 from unisono.cli.context import Destination, reach
 from unisono.cli.options import Authority, Json, Timeout, Token, Where
-from unisono.errors import MisuseError
+from unisono.errors import MisuseError, TransportError
 from unisono.model.ids import Address
 from unisono.runtime.client.finding import find_deployment
 from unisono.runtime.driver.loop import run
@@ -41,7 +41,7 @@ def move(
     if answer.problem is not None:
         raise MisuseError(answer.problem)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(shown(answer)).decode() + "\n")
     elif answer.at == node:
         print(f"{topic} is at home at {node}")
     else:
@@ -54,4 +54,8 @@ async def ask_root(at: Destination, timeout_s: float, question: Callable[[Addres
     check_homes(deployment, "homes of topics")
     secret = at.token if at.token is not None else token_of(deployment.security, base)
     tls = client_context(deployment.security, base)
-    return await ask_node(deployment.root.reached_at, secret, question, answer, timeout_s, tls, deployment.name)
+    root = deployment.root
+    try:
+        return await ask_node(root.reached_at, secret, question, answer, timeout_s, tls, deployment)
+    except TransportError as error:
+        raise TransportError(f"node {root.name}, the root, moves homes, and does not answer: {error}") from None

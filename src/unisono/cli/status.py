@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Collection
 from typing import Annotated
 
 import msgspec
@@ -11,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
-from unisono.cli.asking import ask_all
+from unisono.cli.asking import ask_all, shown
 from unisono.cli.context import Destination, reach
 from unisono.cli.options import Authority, Json, Timeout, Token, Where
 from unisono.cli.screen import screen
@@ -87,9 +88,10 @@ def problems(reports: Reports) -> list[str]:
     return [*away, *seen_by_nodes(reports)]
 
 
-def seen_by_nodes(reports: Reports) -> list[str]:
+def seen_by_nodes(reports: Reports, servers_away: Collection[str] = ()) -> list[str]:
     """What nodes that answer say of themselves and of others, and which of them say it. A node that does not answer is
-    not also blamed by its neighbours, and a broker or parent that is away is not a fault of the node that misses it."""
+    not also blamed by its neighbours, nor is one of `servers_away`, which are known to be so; and a broker or parent
+    that is away is not a fault of the node that misses it."""
     seen: dict[str, dict[str, list[str]]] = {}  # what -> how it looks -> from where
     for name, report in reports.items():
         if isinstance(report, TransportError):
@@ -107,6 +109,8 @@ def seen_by_nodes(reports: Reports) -> list[str]:
                 seen.setdefault(f"node {peer.node} is not reached", {}).setdefault(peer.detail, []).append(name)
         servers = [server for server in health.servers if not server.up]
         for server in servers:
+            if server.server in servers_away:
+                continue
             what = f"server {server.server} does not answer"
             seen.setdefault(what, {}).setdefault(server.detail, []).append(name)
         lost = next((check for check in health.checks if check.name == "broker" and not check.passed), None)
@@ -121,7 +125,7 @@ def _answers(report: NodeReport | TransportError | None) -> bool:
 
 
 def _as_json(deployment: Deployment, reports: Reports) -> str:
-    nodes = {name: None if isinstance(report, TransportError) else report for name, report in reports.items()}
+    nodes = {name: None if isinstance(report, TransportError) else shown(report) for name, report in reports.items()}
     answer = {"deployment": deployment.name, "problems": problems(reports), "nodes": nodes}
     return msgspec.json.encode(answer).decode() + "\n"
 

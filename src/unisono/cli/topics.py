@@ -10,7 +10,7 @@ import typer
 from msgspec import Struct
 from rich.table import Table
 
-from unisono.cli.asking import ask_all, check_homes
+from unisono.cli.asking import ask_all, check_homes, end_if_silent
 from unisono.cli.context import Destination, reach
 from unisono.cli.options import Authority, Json, Timeout, Token, Where
 from unisono.cli.screen import screen
@@ -70,15 +70,12 @@ def topics(
             table.add_row(line.topic, line.home, *counts, group)
         if lines:
             screen().print(table)
-        else:
+        elif not silent:
             nothing = "no topics yet: a topic is created when it is first used"
             screen(stderr=True).print(nothing if pattern == ALL else f"no topic matches {pattern}")
         if more:
             screen(stderr=True).print(f"and {more} more: ask with a narrower pattern")
-    for name in silent:
-        screen(stderr=True).print(f"node {name} does not answer")
-    if silent:
-        raise typer.Exit(1)
+    end_if_silent(silent, "its topics")
 
 
 def _seen(answers: dict[str, Surveyed | TransportError]) -> list[TopicSeen]:

@@ -52,9 +52,10 @@ class Health(Struct, frozen=True):
         return all(check.passed for check in self.checks)
 
     def problems(self) -> list[str]:
-        """What is wrong, the node's own first."""
+        """What is wrong, each thing once, the node's own first; the parent is one of the peers."""
+        failed = [check for check in self.checks if not check.passed and check.name != "parent"]
         return [
-            *(f"{check.name}: {check.detail}" for check in self.checks if not check.passed),
+            *(f"{check.name}: {check.detail}" for check in failed),
             *(f"node {peer.node}: {peer.detail}" for peer in self.peers if not peer.up),
             *(f"server {server.server}: {server.detail}" for server in self.servers if not server.up),
         ]

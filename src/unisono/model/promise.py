@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from unisono.model.time import Micros
 
-Order = Literal["none", "fifo", "causal", "total", "realtime"]
+Order = Literal["fifo", "causal", "total", "realtime"]
 Reliability = Literal["best-effort", "reliable"]
 
 

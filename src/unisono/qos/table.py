@@ -113,11 +113,7 @@ def choose(
             " use 'total'"
         )
     if stack is None:
-        reason = (
-            'needs clocks that are watched: use sequencing.by = "clock" with tolerance_ms'
-            if promise.order == "realtime"
-            else ("is what the broker gives by itself: use the broker's own client")
-        )
+        reason = 'needs clocks that are watched: use sequencing.by = "clock" with tolerance_ms'
         raise PlanError(f"order {promise.order!r} {reason}; possible are {', '.join(sorted(stacks))}")
     if promise.order == "realtime":
         _check_tolerance(promise, offer)

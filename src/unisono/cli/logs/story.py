@@ -1,4 +1,4 @@
-"""`unisono story FILE EVENT_ID`: one event's life, told from a journal."""
+"""`unisono story FILE EVENT`: one event's life, told from a journal."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ from unisono.cli.screen import screen
 
 def story(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A journal, or a folder of several machines' journals.")],
-    event: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event, as the journal names it.")],
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="The event, as the journal names it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Tell one event's life from a journal: published, numbered, arrived, held, delivered where and when.

@@ -15,7 +15,6 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError, said
-from unisono.model.agreed import agreed
 from unisono.model.arguments import TOPIC, expect
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
@@ -39,6 +38,7 @@ from unisono.runtime.driver.journal import JournalFile, publication
 from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
 from unisono.runtime.links.frames import Codec, Hello, nodes_only
+from unisono.runtime.links.greeting import hello_of
 from unisono.runtime.links.links import Links
 from unisono.runtime.links.security import Tokens, client_context
 
@@ -95,7 +95,7 @@ class Session(ABC):
         """The one that it was opened in; nothing of it works in another."""
         self._owns_links = links is None
         self.links = links or Links(
-            Hello("client", (self.address,), deployment=deployment.name, agreed=agreed(deployment)),
+            hello_of("client", self.address, deployment),
             Codec(control.Letters),
             nodes_only,
             control.claims,
@@ -320,7 +320,8 @@ class Session(ABC):
             if rejected is not None and rejected.code in FINAL:
                 raise PeerError(f"node {node}: {rejected}", rejected.code)
             if loop.time() >= until:
-                raise TransportError(f"{silence}: {rejected}" if rejected is not None else silence)
+                why = self.links.problems.get(node) if not self.links.is_up(node) else None
+                raise TransportError(silence if why is None else f"{silence}: {why}")
 
     # a sink for letters to the session itself
 

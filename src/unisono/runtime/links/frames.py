@@ -30,6 +30,7 @@ class Hello(Struct, frozen=True, tag="Hello"):
     protocols: tuple[int, int] = PROTOCOL_VERSIONS
     features: tuple[str, ...] = ()
     deployment: str = ""
+    """Its name. Who gives none may talk to any."""
     agreed: dict[str, str] = {}
     """Settings that all parties must have alike (`model.agreed`); who says none has found them at the other side."""
     nonce: bytes = b""
@@ -38,6 +39,8 @@ class Hello(Struct, frozen=True, tag="Hello"):
     """Of who answers: that it knows the token."""
     secret: bytes = b""
     """Of a client: whoever shows it again is the same session, and may take its address over."""
+    id: str = ""
+    """Of the deployment, where it has one: names are often the same."""
 
 
 class Challenge(Struct, frozen=True, tag="Challenge"):

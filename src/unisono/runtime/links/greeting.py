@@ -9,11 +9,14 @@ tokens are long and random, or TLS hides it all.
 
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from unisono.errors import PeerError
+from unisono.model.agreed import agreed
+from unisono.model.deployment import Deployment
+from unisono.model.ids import Address
 from unisono.runtime.links.frames import (
     Challenge,
     Hello,
@@ -32,6 +35,14 @@ GIVE_A_TOKEN = (
     "a node by [security] of its file"
 )
 NOT_PROVEN = f"does not know our token: it has another one, or none. {GIVE_A_TOKEN}"
+
+
+def hello_of(
+    kind: Literal["node", "client"], me: Address, deployment: Deployment, features: tuple[str, ...] = ()
+) -> Hello:
+    """How a party of a deployment begins."""
+    name, identity = deployment.name, deployment.id
+    return Hello(kind, (me,), features=features, deployment=name, id=identity, agreed=agreed(deployment))
 
 
 class Greeting:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from unisono.errors import PeerError, TransportError, TurnedAwayError, UnisonoError, said
 from unisono.model.address import endpoint
+from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
 from unisono.runtime.links import control
 from unisono.runtime.links.connecting import connected
@@ -26,10 +27,10 @@ async def ask_node(
     answer: type[T],
     timeout_s: float = 5.0,
     tls: ssl.SSLContext | None = None,
-    deployment: str = "",
+    deployment: Deployment | None = None,
 ) -> T:
     """Connects to `host:port`, asks, and returns the first message of the type `answer`. A node of another deployment
-    than that, if one is named, gives no answer.
+    than that, if one is given, gives no answer.
 
     report = await ask_node("127.0.0.1:7474", "", control.AskReport, control.NodeReport)
     """
@@ -50,7 +51,8 @@ async def ask_node(
         if not answered.done():
             answered.set_exception(error or TransportError("the node closed the connection"))
 
-    hello = Hello("client", (me,), deployment=deployment)
+    name, identity = (deployment.name, deployment.id) if deployment is not None else ("", "")
+    hello = Hello("client", (me,), deployment=name, id=identity)
     made = Connection(Codec(control.Letters), hello, True, admit, receive, closed, tokens=Tokens(own=token))
     host, port = endpoint(where)
     try:

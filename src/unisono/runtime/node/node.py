@@ -49,6 +49,7 @@ from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
 from unisono.runtime.links.dialing import dial_node
 from unisono.runtime.links.frames import Codec, Hello, Rejected
+from unisono.runtime.links.greeting import hello_of
 from unisono.runtime.links.links import Links, LinksConfig, owner
 from unisono.runtime.links.refusals import Refusals
 from unisono.runtime.links.security import client_context, server_context, tokens_of
@@ -136,10 +137,8 @@ class Node:
         self._heights = ShownHeights()
         self._clock = Clock()
         self._agreed = agreed(deployment)
-        features = (control.PING_FEATURE,)
-        hello = Hello("node", (self.me,), features=features, deployment=deployment.name, agreed=self._agreed)
         self.links = Links(
-            hello,
+            hello_of("node", self.me, deployment, (control.PING_FEATURE,)),
             Codec(control.Letters, control.FromClients[deployment.sequencing.by]),
             self._admit,
             control.claims,
@@ -473,6 +472,9 @@ class Node:
     def _admit(self, hello: Hello) -> Rejected | None:
         if hello.deployment and hello.deployment != self.deployment.name:
             return Rejected(f"this is deployment {self.deployment.name!r}, not {hello.deployment!r}", "deployment")
+        if hello.id and self.deployment.id and hello.id != self.deployment.id:
+            ids = f"its id is {self.deployment.id!r}, not {hello.id!r}"
+            return Rejected(f"this is another deployment {self.deployment.name!r}: {ids}", "deployment")
         differs = disagreement(hello.agreed, self._agreed, self.me)
         if differs is not None:
             return Rejected(differs, "deployment")

@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from unisono.errors import MisuseError, PlanError, TransportError
 from unisono.machine import Accepted, Broadcast, NotTaken, Publish, Refused, Unknown
-from unisono.model.agreed import agreed
 from unisono.model.content import check_attributes
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
@@ -44,6 +43,7 @@ from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
 from unisono.runtime.links.dialing import dial_node
 from unisono.runtime.links.frames import Codec, Hello, nodes_only
+from unisono.runtime.links.greeting import hello_of
 from unisono.runtime.links.links import Links
 from unisono.runtime.links.security import Tokens, client_context, token_of
 
@@ -109,7 +109,7 @@ class NamedPublisher:
         self._machine = NamedPublications(self.address, {}, waits, config)
         self._host = Host(self.address, self._machine, self, is_confirmed=True)
         self._links = Links(
-            Hello("client", (self.address,), deployment=deployment.name, agreed=agreed(deployment)),
+            hello_of("client", self.address, deployment),
             Codec(control.Letters),
             nodes_only,
             control.claims,

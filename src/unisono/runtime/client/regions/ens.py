@@ -30,7 +30,6 @@ from unisono.machine import (
     Unknown,
     Unsubscribe,
 )
-from unisono.model.agreed import agreed
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
@@ -58,7 +57,8 @@ from unisono.runtime.brokers.sequencer_codec import ATTRIBUTES, NO_ATTRIBUTES, p
 from unisono.runtime.brokers.unconfirmed import UnconfirmedItems
 from unisono.runtime.client.regions.door import RegionsDoor, RegionsPort
 from unisono.runtime.links import control
-from unisono.runtime.links.frames import UNREADABLE, Codec, Hello, nodes_only
+from unisono.runtime.links.frames import UNREADABLE, Codec, nodes_only
+from unisono.runtime.links.greeting import hello_of
 from unisono.runtime.links.links import Links
 from unisono.runtime.links.security import Tokens, client_context
 
@@ -93,7 +93,7 @@ class RegionsEns:
         self._listener, self._is_node, self._limits = listener, is_node, limits
         self.address = Address(f"e{secrets.token_hex(5)}")
         links = Links(
-            Hello("client", (self.address,), deployment=deployment.name, agreed=agreed(deployment)),
+            hello_of("client", self.address, deployment),
             Codec(control.Letters),
             nodes_only,
             control.claims,

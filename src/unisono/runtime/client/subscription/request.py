@@ -76,7 +76,10 @@ def subscribe_request(
         raise MisuseError("a group keeps its own commits: leave out name=, or group=")
     if tolerance is not None and order != "realtime":
         raise MisuseError(f"tolerance= is for order='realtime', not {order!r}")
-    promise = Promise(order, _span("deadline", deadline), reliability, buffer, _span("tolerance", tolerance))
+    deadline_us = _span("deadline", deadline)
+    if deadline_us == 0:
+        raise MisuseError(f"deadline: {deadline!r} leaves no time for an event to come; leave it out for the default")
+    promise = Promise(order, deadline_us, reliability, buffer, _span("tolerance", tolerance))
     wanted, decode = parse_where(where), payload_decoder(type)
     selects = where is not None
     return SubscribeRequest(topics, promise, wanted, selects, decode, start, on_stall, name, latest_only, group, share)
