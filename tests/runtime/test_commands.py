@@ -106,6 +106,32 @@ def test_what_is_at_nodes_that_do_not_answer_is_not_said_to_be_nothing(tmp_path:
     assert "node eu-1, the root, moves homes, and does not answer: 127" in unisono("move", file, "t", "us-1", code=2)
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_who_gives_a_time_waits_no_longer_for_an_outcome(tmp_path: Path, form: tuple[str, ...]) -> None:
+    (port,) = free_ports(1)
+    file = str(tmp_path / "deployment.toml")
+    unisono("init", file, "--region", "eu", "--region", "us", "--distance", "eu,us=1", "--port", str(port))
+    with open(file, "a") as more:
+        more.write('[[topics]]\nname = "trades"\nhome = "us-1"\n')
+    nodes = [start("node", file, name) for name in ("eu-1", "us-1")]
+    try:
+        assert unisono("pub", file, "trades", "1", "--timeout", "60") == ""
+        nodes[1].kill()
+        done = subprocess.run(
+            [*UNISONO, "pub", f"unisono://127.0.0.1:{port}", "trades", "2", "--timeout", "2", *form],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert "no answer within 2 s (--timeout)" in done.stdout + done.stderr
+        assert done.stderr.splitlines()[-1] == "unisono: trades: 1 may or may not have been published"
+    finally:
+        for node in nodes:
+            node.terminate()
+            node.communicate(timeout=60)
+
+
 def test_ctrl_c_ends_a_command_that_still_connects() -> None:
     (port,) = free_ports(1)
     connecting = start("sub", f"unisono://127.0.0.1:{port}", "trades", "--timeout", "600")

@@ -12,6 +12,7 @@ from unisono.model.deployment import dump_deployment
 from unisono.model.settings import Security
 from unisono.runtime.brokers.deployed import embedded_endpoint
 from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
 
 
 def issue(directory: Path) -> Security:
@@ -50,6 +51,8 @@ def test_a_seed_is_asked_over_tls_and_so_is_the_embedded_broker(tmp_path: Path) 
             ):
                 assert isinstance(await session.publish("trades", 1), unisono.Accepted)
                 assert (await anext(stream)).data == 1
+            async with named_publisher(url(deployment, "east"), "outbox", authority=authority) as publisher:
+                await publisher.publish([NamedEvent("trades", 1, b"2")])
             plain = EmbeddedEns(*embedded_endpoint(deployment), Silent())
             with pytest.raises(unisono.TransportError):
                 await plain.open()

@@ -2,13 +2,13 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from unisono.cli.context import Destination, reach
-from unisono.cli.options import Json, Token, Where
+from unisono.cli.options import Authority, Json, Token, Where
 from unisono.runtime.driver.loop import run, unless_stopped
 
 if TYPE_CHECKING:
@@ -27,13 +27,14 @@ def outbox(
         str | None, typer.Option(help="Whose events these are, for ever; of database and table, if not given.")
     ] = None,
     token: Token = None,
+    authority: Authority = None,
     as_json: Json = False,
 ) -> None:
     """Relay rows to topics until interrupted: each once, in the order of the commits. Killed, it goes on where it was.
 
     Example: unisono outbox unisono://127.0.0.1:7474 postgres://app@127.0.0.1/shop --table outbox
     """
-    run(unless_stopped(_relay(reach(where, token, None), url, table, topic, otherwise, name, as_json)))
+    run(unless_stopped(_relay(reach(where, token, authority), url, table, topic, otherwise, name, as_json)))
 
 
 async def _relay(
@@ -48,7 +49,8 @@ async def _relay(
     from unisono.outbox.relay import Outbox  # help is there without the extra `postgres`
     from unisono.postgres.address import place_of
 
-    async with Outbox(at.where, url, table, topic=topic, otherwise=otherwise, name=name, token=at.token) as relay:
+    to: dict[str, Any] = {"topic": topic, "otherwise": otherwise, "name": name}
+    async with Outbox(at.where, url, table, token=at.token, authority=at.authority, **to) as relay:
         print(f"rows of {table} at {place_of(url)} become events", file=sys.stderr, flush=True)
         relaying = asyncio.ensure_future(relay.run())
         told: OutboxStatus | None = None

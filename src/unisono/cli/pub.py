@@ -4,26 +4,29 @@ import asyncio
 import io
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
 
 from unisono.cli.context import Destination, reach
-from unisono.cli.options import Authority, Json, OpenTimeout, Token, Where
+from unisono.cli.options import Authority, Json, Token, Where
 from unisono.errors import MisuseError, UnisonoError
 from unisono.machine import Accepted, Refused, Unknown
 from unisono.model.content import attributes_of, check_attributes
 from unisono.model.event import Scalar
 from unisono.model.interest import check_topic_name
 from unisono.model.time import parse_span
-from unisono.runtime.client.publishing.publisher import Publisher
+from unisono.runtime.client.session import Session
 from unisono.runtime.connect import connect
 from unisono.runtime.driver.loop import run
 
+T = TypeVar("T")
+
+OPEN_S = 10.0
 TOLD_IF_S = 3.0
 """Who would wait longer than this is told."""
 CHUNK_BYTES = 1 << 16
@@ -45,7 +48,14 @@ def pub(
     ] = None,
     token: Token = None,
     authority: Authority = None,
-    timeout: OpenTimeout = 10.0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Give up connecting after this many seconds (10 if not given), and then waiting for outcomes.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Publish each PAYLOAD, or each line of stdin. Exit 0 only if all were accepted.
@@ -95,16 +105,22 @@ def _attribute(text: str) -> tuple[str, Scalar]:
         return name, value
 
 
-async def _drain(publisher: Publisher) -> None:
-    """Outcomes can take a while where the home of the topic is away; whoever waits is told for what."""
-    draining = asyncio.ensure_future(publisher.drain())
+async def _settled(session: Session, topic: str, waiting: Awaitable[T], timeout: float | None) -> T:
+    """Outcomes can take a while where the home of the topic is away; whoever waits is told for what. After the time
+    that was given they are unknown."""
+    settling = asyncio.ensure_future(waiting)
     try:
-        done, _ = await asyncio.wait([draining], timeout=TOLD_IF_S)
-        if not done:
-            print(f"waits for the node where {publisher.topic} lives: it has not answered yet", file=sys.stderr)
-        await draining
+        first = TOLD_IF_S if timeout is None else min(timeout, TOLD_IF_S)
+        done, _ = await asyncio.wait([settling], timeout=first)
+        if not done and first == TOLD_IF_S:
+            print(f"waits for the node where {topic} lives: it has not answered yet", file=sys.stderr)
+        if not done and timeout is not None:
+            done, _ = await asyncio.wait([settling], timeout=timeout - first)
+            if not done:
+                session.give_up(f"no answer within {timeout:g} s (--timeout)")
+        return await settling
     finally:
-        draining.cancel()
+        settling.cancel()
 
 
 async def _given(payloads: list[str]) -> AsyncIterator[bytes]:
@@ -158,11 +174,11 @@ async def _publish(
     lines: AsyncIterator[bytes],
     attributes: dict[str, Scalar] | None,
     deadline: str | None,
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> _Tally:
     tally = _Tally()
-    async with connect(at.where, token=at.token, authority=at.authority, timeout=timeout) as session:
+    async with connect(at.where, token=at.token, authority=at.authority, timeout=timeout or OPEN_S) as session:
         looks = attributes is None and session.deployment.kind != "sequencer"
         if not as_json:
             publisher = await session.publisher(topic)
@@ -172,14 +188,15 @@ async def _publish(
                 except MisuseError as error:  # this line alone: too long for the broker, as a rule
                     tally.refused += 1
                     print(f"refused: {error}", file=sys.stderr)
-            await _drain(publisher)
+            await _settled(session, topic, publisher.drain(), timeout)
             for failure in publisher.failures:
                 print(f"{type(failure).__name__.lower()}: {failure.reason}", file=sys.stderr)
             return _Tally(publisher.accepted, tally.refused + publisher.refused, publisher.unknown)
         async for line in lines:
             try:
                 shown = _shown(line) if looks else attributes
-                outcome = await session.publish(topic, line, shown, deadline=deadline)
+                publishing = session.publish(topic, line, shown, deadline=deadline)
+                outcome = await _settled(session, topic, publishing, timeout)
             except MisuseError as error:
                 outcome = Refused(0, str(error))
             match outcome:

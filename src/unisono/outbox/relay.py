@@ -72,6 +72,7 @@ class Outbox:
         otherwise: str | None = None,
         name: str | None = None,
         token: str | None = None,
+        authority: str | Path | None = None,
         config: OutboxConfig = OutboxConfig(),
     ) -> None:
         """Rows go to `topic`, or to what their column `topic` says, and where that is no topic to `otherwise`.
@@ -83,7 +84,7 @@ class Outbox:
         self._name = name or _named_after(url, table)
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,48}", self._name):
             raise MisuseError(f"{self._name!r} is no name for an outbox: up to 48 letters, digits, - and _")
-        self._token, self._config = token, config
+        self._token, self._authority, self._config = token, authority, config
         self._thread = ThreadPoolExecutor(1, "unisono-outbox")
         self._source: OutboxSource | None = None
         self._published, self._upto, self._kept = 0, 0, 0
@@ -113,7 +114,8 @@ class Outbox:
         while True:
             try:
                 source = await self._opened()
-                async with named_publisher(self._where, self._name, token=self._token) as publisher:
+                named = named_publisher(self._where, self._name, token=self._token, authority=self._authority)
+                async with named as publisher:
                     await self._relay(source, publisher)
             except TransportError as error:
                 self._waits_for = str(error)

@@ -133,7 +133,7 @@ class Session(ABC):
             async with asyncio.timeout(self.config.open_s):
                 await self.drain()
         except TimeoutError:
-            self._give_up("the session was closed")
+            self.give_up("the session was closed")
         for stream in self._open_streams():
             await stream.close()
         self._is_open = False
@@ -171,15 +171,15 @@ class Session(ABC):
     def fail(self, error: Exception) -> None:
         """A machine of ours has stopped."""
         self._failure = error if isinstance(error, UnisonoError) else TransportError(f"the session broke: {error!r}")
-        self._give_up(str(error))
+        self.give_up(str(error))
         for stream in self._open_streams():
             stream.fail(self._failure)
 
     @abstractmethod
     def _open_streams(self) -> Sequence[EventStream]: ...
 
-    def _give_up(self, reason: str) -> None:
-        """Publications without an outcome are unknown."""
+    def give_up(self, reason: str) -> None:
+        """Publications that have no outcome yet are `Unknown` now, and nobody waits for them any more."""
         if self._publications is not None:
             self._publications.give_up(reason)
 

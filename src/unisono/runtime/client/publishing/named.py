@@ -67,11 +67,12 @@ async def named_publisher(
     name: str,
     *,
     token: str | None = None,
+    authority: str | Path | None = None,
     region: str | None = None,
     timeout: float = 30.0,
 ) -> AsyncGenerator["NamedPublisher", None]:
     """Connects under a name; see the module."""
-    deployment, base = await find_deployment(where, token or "", timeout)
+    deployment, base = await find_deployment(where, token or "", timeout, authority)
     secret = token if token is not None else token_of(deployment.security, base)
     publisher = NamedPublisher(deployment, base, secret, name, timeout, region)
     await publisher.open()
