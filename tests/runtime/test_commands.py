@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -193,3 +194,35 @@ def test_what_breaks_in_a_callback_ends_a_node_and_what_a_stranger_breaks_does_n
             assert isinstance(node.failure, KeyError)
 
     asyncio.run(run())
+
+
+BARE = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+"""A service's or a container's: no locale at all."""
+
+
+def test_a_command_works_with_closed_streams_in_any_locale_and_ends_when_nobody_reads_it(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    file, where = str(tmp_path / "deployment.toml"), f"unisono://127.0.0.1:{port}"
+    unisono("init", file, "--port", str(port))
+    node = start("node", file, "local-1")
+    try:
+        assert node.stderr is not None
+        node.stderr.readline()
+        reading = subprocess.Popen(
+            [*UNISONO, "sub", where, "trades"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BARE
+        )
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        assert reading.stderr.readline() == b"subscribed to trades (total)\n"
+        for closed in (0, 1, 2):
+            command = shlex.join([*UNISONO, "pub", where, "trades", "zürich"]) + f" {closed}>&-"
+            assert subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, env=BARE).returncode == 0
+            assert reading.stdout.readline() == "trades\tzürich\n".encode()
+        subprocess.run([*UNISONO, "pub", where, "trades", b"\xff"], check=True, timeout=60, capture_output=True)
+        assert reading.stdout.readline() == "trades\t\ufffd\n".encode()
+        reading.stdout.close()
+        assert reading.wait(60) == 1, "though nothing was written any more"
+        assert reading.stderr.read() == b""
+    finally:
+        node.send_signal(signal.SIGTERM)
+        node.communicate(timeout=60)

@@ -161,12 +161,16 @@ def remove(
 def _write(known: dict[str, Context]) -> None:
     """Replaced as a whole: who reads it meanwhile sees the old one or the new one."""
     file = contexts_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
     lines = []
     for name, each in sorted(known.items()):
         lines.append(f"[{name}]")
         fields = msgspec.to_builtins(each)
         lines += [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
     beside = file.with_name(f"{file.name}.{os.getpid()}")
-    beside.write_text("\n".join(lines) + "\n" if lines else "")
-    beside.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text("\n".join(lines) + "\n" if lines else "")
+        beside.replace(file)
+    except OSError as error:
+        todo = "name another file by the variable UNISONO_CONTEXTS"
+        raise MisuseError(f"contexts cannot be kept in {file}: {said(error)}; {todo}") from None

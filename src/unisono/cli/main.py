@@ -5,6 +5,7 @@ when it is the one asked for: `unisono --help` stays quick, and a missing extra 
 """
 
 import inspect
+import io
 import os
 import re
 import sys
@@ -136,8 +137,23 @@ def _on_one_line(problem: str) -> str:
     return " ".join(" ".join(line.split()) for line in problem.splitlines() if line.strip() != "^")
 
 
+def _stand_firm() -> None:
+    """What is closed (`>&-`) is opened on nothing: the next file or socket would get its number. What is printed is
+    UTF-8 and arguments are, whatever the locale: events and names are no words of a language."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.argv[1:] = [os.fsencode(word).decode(errors="surrogateescape") for word in sys.argv[1:]]
+
+
 def main() -> None:
     """The entry point: whatever goes wrong on purpose is one line on stderr and exit 2, never a traceback."""
+    _stand_firm()
     words = completed_words() or sys.argv[1:]
     wanted = next((argument for argument in words if not argument.startswith("-")), None)
     try:
@@ -152,6 +168,8 @@ def main() -> None:
         if module not in EXTRA_OF_MODULE:
             raise
         problem = f"{module} is not installed; it comes with: pip install 'unisono[{EXTRA_OF_MODULE[module]}]'"
+    except UnicodeEncodeError as error:
+        problem = f"{error.object:.60} is not UTF-8"
     except (OSError, UnicodeDecodeError) as error:
         named = getattr(error, "filename", None)
         problem = f"{named}: {said(error)}" if named is not None else said(error)

@@ -125,7 +125,7 @@ async def _settled(session: Session, topic: str, waiting: Awaitable[T], timeout:
 
 async def _given(payloads: list[str]) -> AsyncIterator[bytes]:
     for payload in payloads:
-        yield payload.encode()
+        yield payload.encode(errors="surrogateescape")  # bytes as they were typed
 
 
 async def _typed() -> AsyncIterator[bytes]:

@@ -42,7 +42,7 @@ def topics(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="A name, a pattern like 'trades.*', or > for all.")
     ] = ALL,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Measure rates for this many seconds.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.01, max=3600, help="Measure rates for this many seconds.")] = 1.0,
     token: Token = None,
     authority: Authority = None,
     timeout: Timeout = 2.0,

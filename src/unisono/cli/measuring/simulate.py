@@ -22,6 +22,7 @@ from unisono.model.journal import Journal
 from unisono.sim import scenario as scenarios
 
 VIOLATED = 1
+SEEDS_MAX = 10_000_000
 
 
 class SeedResult(NamedTuple):
@@ -106,6 +107,8 @@ def parse_seeds(text: str) -> list[int]:
         first, dots, last = part.partition("..")
         if not first.strip().isdecimal() or (dots and not last.strip().isdecimal()):
             raise MisuseError(f"--seeds {text!r}: write 7, or 0..199, or 1,5,9")
+        if dots and int(last) - int(first) >= SEEDS_MAX:
+            raise MisuseError(f"--seeds {text!r}: at most {SEEDS_MAX} at a time")
         seeds.update(dict.fromkeys(range(int(first), int(last if dots else first) + 1)))
     if not seeds:
         raise MisuseError(f"--seeds {text!r} names no seed")

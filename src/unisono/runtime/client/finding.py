@@ -11,6 +11,7 @@ import logging
 import os
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit
@@ -25,11 +26,14 @@ from unisono.runtime.brokers.nats.discovery import discover
 from unisono.runtime.links import control
 from unisono.runtime.links.questions import ask_node
 from unisono.runtime.links.security import SYSTEM, client_context
+from unisono.runtime.racing import first_of
 
 logger = logging.getLogger(__name__)
 
 TOLD_IF_S = 3.0
 """Who would wait longer than this in vain is told at once what he waits for."""
+ASK_S, ASK_S_MIN = 5.0, 0.1
+"""How long one node is asked at a time."""
 CREDENTIALS = "UNISONO_CREDENTIALS"
 """The variable that names a file with credentials for NATS."""
 
@@ -46,6 +50,8 @@ async def find_deployment(
     Who is given an authority speaks TLS with whoever it says: what a deployment trusts is a file on another machine.
     `own` are files to log in to NATS with, by their names in `[broker]`.
     """
+    if isinstance(where, str):
+        check_address(where)
     files = {name: str(Path(path).absolute()) for name, path in own.items() if path is not None}
     if "credentials" not in files and (named := os.environ.get(CREDENTIALS)):
         files["credentials"] = str(Path(named).absolute())
@@ -92,7 +98,6 @@ def check_address(where: str) -> None:
 
 
 async def _find(where: str, token: str, timeout: float, authority: str | Path | None, broker: BrokerSpec) -> Deployment:
-    check_address(where)
     parts = urlsplit(where)
     match parts.scheme:
         case "nats":
@@ -117,22 +122,24 @@ async def _find(where: str, token: str, timeout: float, authority: str | Path | 
 async def _ask_for_deployment(
     seeds: list[str], token: str, timeout: float, tls: ssl.SSLContext | None = None
 ) -> Deployment:
-    """Asks the seeds in turn until one tells the deployment."""
+    """Asks the seeds, the first with a head start, until one tells the deployment."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout
     problem = "no node given"
+
+    async def ask(seed: str, within_s: float) -> control.RunningDeployment:
+        return await ask_node(seed, token, control.AskDeployment, control.RunningDeployment, within_s, tls)
+
     while True:
-        for seed in seeds:
-            try:
-                return (
-                    await ask_node(seed, token, control.AskDeployment, control.RunningDeployment, tls=tls)
-                ).deployment
-            except TurnedAwayError:
-                raise
-            except TransportError as error:
-                if str(error) != problem and until - loop.time() > TOLD_IF_S:
-                    logger.warning("%s; asking again for %.0f s", error, until - loop.time())
-                problem = str(error)
+        within_s = min(ASK_S, max(until - loop.time(), ASK_S_MIN))
+        try:
+            return (await first_of([partial(ask, seed, within_s) for seed in seeds])).deployment
+        except TurnedAwayError:
+            raise
+        except TransportError as error:
+            if str(error) != problem and until - loop.time() > TOLD_IF_S:
+                logger.warning("%s; asking again for %.0f s", error, until - loop.time())
+            problem = str(error)
         if loop.time() >= until:
             raise TransportError(f"no node answers: {problem}. Start one with: unisono node FILE NAME")
         await asyncio.sleep(0.1)

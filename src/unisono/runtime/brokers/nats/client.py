@@ -3,10 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from unisono.errors import TransportError, TurnedAwayError
+from unisono.errors import TransportError
 from unisono.runtime.brokers.guard import Guard
 from unisono.runtime.brokers.nats.codec import (
     Info,
@@ -19,6 +20,7 @@ from unisono.runtime.brokers.nats.codec import (
     singles,
     with_credentials_of,
 )
+from unisono.runtime.racing import first_of
 
 
 class ClientOwner(Protocol):
@@ -206,21 +208,16 @@ class NatsClient:
 
     async def _dial_any(self, servers: list[str]) -> None:
         """The first that lets us in."""
-        problems: list[TransportError] = []
-        for server in servers:
-            try:
-                wire = await dial(server, self.options, self, self._received)
-            except TransportError as error:
-                problems.append(error)
-                continue
-            self._gone.clear()
-            self.wire, self._at = wire, urlsplit(server).netloc.rpartition("@")[2]
-            self.servers()
-            if wire.is_gone:
-                self._gone.set()
-            wire.pause(self.paused)
-            for sid, subject in self.subscriptions.items():
-                wire.send(b"SUB %b %b\r\n" % (subject, sid))
-            return
-        is_turned_away = all(isinstance(problem, TurnedAwayError) for problem in problems)
-        raise (TurnedAwayError if is_turned_away else TransportError)("; ".join(map(str, problems)))
+
+        async def attempt(server: str) -> tuple[str, NatsWire]:
+            return server, await dial(server, self.options, self, self._received)
+
+        server, wire = await first_of([partial(attempt, server) for server in servers], lambda late: late[1].close())
+        self._gone.clear()
+        self.wire, self._at = wire, urlsplit(server).netloc.rpartition("@")[2]
+        self.servers()
+        if wire.is_gone:
+            self._gone.set()
+        wire.pause(self.paused)
+        for sid, subject in self.subscriptions.items():
+            wire.send(b"SUB %b %b\r\n" % (subject, sid))
