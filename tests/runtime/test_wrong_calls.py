@@ -11,6 +11,17 @@ import pytest
 import unisono
 from unisono import MisuseError, Session, TransportError
 
+
+def endless() -> list[Any]:
+    each: list[Any] = []
+    each.append(each)
+    return each
+
+
+async def send_all(session: Session, batch: Any) -> None:
+    await (await session.publisher("a")).send_all(batch)
+
+
 WRONG: dict[str, Callable[[Any], Any]] = {
     "a topic is text": lambda s: s.subscribe(["a", "b"]),
     "a topic is": lambda s: s.subscribe(5),
@@ -37,6 +48,9 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "'0s' is over": lambda s: s.publish("a", 1, deadline="0s"),
     "attributes is a dict": lambda s: s.publish("a", 1, "key=1"),
     "publisher: the first": lambda s: s.publisher(5),
+    "maximum recursion depth": lambda s: s.publish("a", endless()),
+    "several events, like a list; None is": lambda s: send_all(s, None),
+    "several events, like a list; 'IBM' is": lambda s: send_all(s, "IBM"),
     "a node's name": lambda s: s.status(5),
     "no node 'nobody'": lambda s: s.status("nobody"),
 }
@@ -62,6 +76,8 @@ def test_a_wrong_type_names_its_argument(problem: str) -> None:
         ({"where": "memory://", "timeout": "10"}, "timeout is a number"),
         ({"where": "memory://", "journal": 5}, "journal is a path"),
         ({"where": "memory://", "region": 5}, "region is"),
+        ({"where": "memory://", "state": "a\0b"}, "state is a path; .* has a character that no path has"),
+        ({"where": "a\0b"}, "first argument is a path"),
         ({"where": ""}, "the address is empty"),
         ({"where": "memory://", "timeout": 0}, "timeout=0"),
         ({"where": "memory://", "timeout": float("nan")}, "timeout=nan"),

@@ -32,7 +32,7 @@ def test_a_client_that_stays_away_is_forgotten_with_all_that_it_has_registered()
     assert machine.handle(Away(CLIENT), Micros(5)) == [SetTimer(KEY, Micros(105))]
     assert list(machine.away) == [CLIENT]
     assert machine.handle(Fired(KEY), Micros(105)) == [
-        Deliver(LeaseEnded(CLIENT)),
+        Deliver(LeaseEnded(CLIENT, missed=True)),
         Deliver(Lapse(ONE)),
         Deliver(Lapse(TWO)),
     ]
@@ -72,7 +72,7 @@ def test_whom_the_machine_remembers_and_nobody_has_seen_has_a_lease_from_then_on
 
 def test_what_has_said_goodbye_does_not_lapse() -> None:
     machine = leases(Here(CLIENT), Registered(ONE), Forget(ONE), Away(CLIENT))
-    assert machine.handle(Fired(KEY), Micros(105)) == [Deliver(LeaseEnded(CLIENT))]
+    assert machine.handle(Fired(KEY), Micros(105)) == [Deliver(LeaseEnded(CLIENT))], "nobody misses it"
 
 
 def test_a_party_with_a_name_of_its_own_may_come_back_whenever_it_likes() -> None:

@@ -1,5 +1,7 @@
 """What people hand over is of the type it should be, or a MisuseError says which argument is not how to write it."""
 
+from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from unisono.errors import MisuseError
@@ -20,3 +22,10 @@ def expect_one_of(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         near = meant(value, choices) if isinstance(value, str) else ""
         raise MisuseError(f"{argument} is one of {', '.join(choices)}, not {value!r:.60}{near}")
+
+
+def expect_path(argument: str, value: Any) -> None:
+    """Raises MisuseError unless the value is a path, or None."""
+    expect(argument, value, (str, Path, NoneType), "a path")
+    if value is not None and "\0" in str(value):
+        raise MisuseError(f"{argument} is a path; {value!r:.60} has a character that no path has")

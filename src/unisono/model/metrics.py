@@ -67,7 +67,7 @@ OF_NODES = (
     ),
     _gauge("clients", "Clients that are connected."),
     _gauge("clients_away", "Clients that are remembered and not connected; each is forgotten when its lease ends."),
-    _counter("client_leases_ended", "Clients that were forgotten because they stayed away."),
+    _counter("client_leases_ended", "Clients that were forgotten with what they had registered: they stayed away."),
     _gauge("broker_up", "1 while the node is connected to the broker, else 0."),
     _gauge("broker_server_up", "1 if this server of the broker answers the node, else 0.", "server"),
     _gauge("broker_server_round_trip_seconds", "Until this server of the broker answers.", "server"),

@@ -3,7 +3,7 @@
 Types are given by the subscriber: `bytes` for raw payloads, any type msgspec knows, or a pydantic model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -13,6 +13,12 @@ from unisono.errors import MisuseError, PeerError
 Decode = Callable[[bytes], Any]
 _encoder = msgspec.json.Encoder()
 _any = msgspec.json.Decoder()
+
+
+def check_batch(batch: Any) -> None:
+    """Raises MisuseError for what is no row of events; a text or bytes would be one event per letter."""
+    if isinstance(batch, str | bytes | bytearray) or not isinstance(batch, Iterable):
+        raise MisuseError(f"several events, like a list; {batch!r:.60} is of the type {type(batch).__name__}")
 
 
 def encode_payload(data: Any, bytes_max: int) -> bytes:
@@ -32,12 +38,12 @@ def _encode(data: Any) -> bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     dump = getattr(data, "model_dump_json", None)
-    if dump is not None:
+    try:
+        if dump is None:
+            return _encoder.encode(data)
         text: str = dump()
         return text.encode()
-    try:
-        return _encoder.encode(data)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise MisuseError(f"{type(data).__name__} cannot be published: {error}") from None
 
 

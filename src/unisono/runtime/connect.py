@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from unisono.errors import MisuseError
-from unisono.model.arguments import expect, expect_one_of
+from unisono.model.arguments import expect, expect_one_of, expect_path
 from unisono.model.deployment import IN_PROCESS, Deployment
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.runtime.brokers.deployed import set_hub
@@ -94,6 +94,8 @@ def connect(
     `journal` is a directory for what is published and told; record="all" adds when each event left and arrived.
     """
     expect("connect: the first argument", where, (str, Path, Deployment), "an address or a deployment file")
+    if not isinstance(where, Deployment):
+        expect_path("connect: the first argument", where)
     if isinstance(where, str):
         check_address(where)
     expect("token", token, (str, NoneType), "text")
@@ -104,7 +106,7 @@ def connect(
     expect("region", region, (str, NoneType), "the name of a region")
     own: dict[str, str | Path | None] = {"credentials": credentials, "certificate": certificate, "key": key}
     for name, path in (*own.items(), ("authority", authority), ("journal", journal), ("state", state)):
-        expect(name, path, (str, Path, NoneType), "a path")
+        expect_path(name, path)
     config = SessionConfig(
         open_s=timeout,
         journal=Path(journal) if journal is not None else None,

@@ -62,9 +62,11 @@ class Lapsed(Struct, frozen=True, tag="Lapsed"):
 
 
 class LeaseEnded(Struct, frozen=True, tag="LeaseEnded"):
-    """To the driver: this client is forgotten; what it has registered lapses next."""
+    """To the driver: this client is forgotten; what it has registered lapses next. `missed` is nobody who has said
+    goodbye, or has only asked something."""
 
     client: Address
+    missed: bool = False
 
 
 class ClientLeases:
@@ -145,7 +147,8 @@ class ClientLeases:
         self.away.pop(client, None)
         self._idle.pop(client, None)
         self._bury(client)
-        return [Deliver(LeaseEnded(client)), *(Deliver(Lapse(sid)) for sid in self.sids.pop(client, {}))]
+        sids = self.sids.pop(client, {})
+        return [Deliver(LeaseEnded(client, missed=bool(sids))), *(Deliver(Lapse(sid)) for sid in sids)]
 
     def _bury(self, client: Address) -> None:
         """From now on its address is dead."""

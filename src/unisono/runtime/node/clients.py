@@ -33,7 +33,8 @@ class Clients:
         ended: Callable[[Address], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`send` reaches a client; `forget` is told of every registration of one that stayed away, `ended` of it."""
+        """`send` reaches a client; `forget` is told of every registration of one that stayed away, and `ended` of it
+        if it had any."""
         self._leases = ClientLeases(CLIENT_LEASE_US, owner, is_named)
         self._door = Door(self._leases, self._lapsed, send, failed)
         self._me, self._send, self._forget, self._ended = me, send, forget, ended
@@ -160,11 +161,12 @@ class Clients:
 
     def _lapsed(self, item: Any) -> None:
         match item:
-            case LeaseEnded(client=client):
+            case LeaseEnded(client=client, missed=missed):
                 self._secrets.pop(client, None)
                 self._asked.pop(client, None)
                 self._regions.pop(client, None)
-                self._ended(client)
+                if missed:
+                    self._ended(client)
             case Lapse():
                 self._forget(item)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from unisono.machine import Accepted, Refused, Unknown
 from unisono.model.event import Scalar
-from unisono.model.payload import encode_payload
+from unisono.model.payload import check_batch, encode_payload
 from unisono.model.time import Micros
 from unisono.runtime.client.publishing.publications import SessionPublications
 from unisono.runtime.client.publishing.topic_window import Asker, Outcome, TopicWindow
@@ -74,6 +74,7 @@ class Publisher:
 
     async def send_all(self, batch: Iterable[Any]) -> None:
         """Sends many, at less than the cost of each on its own; `batch` is read as far as there is room."""
+        check_batch(batch)
         publications, topic_window, rest = self._publications, self._topic_window, iter(batch)
         while publications.is_plain(topic_window):
             if not publications.has_room(topic_window):
