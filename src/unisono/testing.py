@@ -13,10 +13,12 @@ Faults are drawn from the seed. Nothing leaves the process: no port, no file.
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
+from types import NoneType
 from typing import Any
 
 from msgspec import structs
 
+from unisono.model.arguments import expect
 from unisono.model.time import Micros, parse_span
 from unisono.runtime.brokers.memory.adapter import DeliveryFaults, HubConfig
 from unisono.runtime.client.session import Session
@@ -62,5 +64,9 @@ async def deployment(
 
 
 def _faults(loss: float, delay: str | None, reorder: bool, seed: int) -> DeliveryFaults:
+    expect("loss", loss, (int, float), "a share of what is sent, like 0.1")
+    expect("delay", delay, (str, NoneType), 'text with a unit, like "5ms"')
+    expect("reorder", reorder, bool, "True or False")
+    expect("seed", seed, int, "a number")
     longest = parse_span(delay, "delay") if delay is not None else Micros(0)
     return DeliveryFaults((0, longest), reorder, loss, seed)

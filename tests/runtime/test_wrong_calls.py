@@ -56,6 +56,50 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
+ON_OPEN: dict[str, Callable[[Any, Any], Any]] = {
+    "attributes is a dict .* 5 is": lambda p, _: p.send(1, 5),
+    "attributes is a dict .* 'a=1' is": lambda p, _: p.try_send(1, "a=1"),
+    "a position is text": lambda _, stream: stream.commit(None),
+    "subscribe: a topic is": lambda _, stream: stream.subscribe(5),
+    "1 to 200 characters": lambda _, stream: stream.subscribe(""),
+    "unsubscribe: a topic is": lambda _, stream: stream.unsubscribe(["a"]),
+    "batches: the argument is a number": lambda _, stream: anext(stream.batches("9")),
+    "batches: the argument is 0": lambda _, stream: anext(stream.batches(0)),
+}
+
+
+@pytest.mark.parametrize("problem", ON_OPEN)
+def test_a_wrong_type_to_a_publisher_or_a_stream_names_its_argument(problem: str) -> None:
+    async def run() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("a") as stream:
+            answer = ON_OPEN[problem](await session.publisher("a"), stream)
+            if isinstance(answer, Awaitable):
+                await answer
+
+    with pytest.raises(MisuseError, match=problem):
+        asyncio.run(run())
+
+
+def test_a_publisher_of_a_closed_session_says_so_and_loses_nothing_in_silence() -> None:
+    async def run() -> None:
+        async with unisono.connect("memory://") as session:
+            publisher = await session.publisher("a")
+        for use in (publisher.send(1), publisher.send_all([1]), session.status("memory")):
+            with pytest.raises(MisuseError, match="the session is closed"):
+                await use
+        with pytest.raises(MisuseError, match="the session is closed"):
+            publisher.try_send(1)
+        await publisher.drain()
+        assert (publisher.accepted, publisher.refused, publisher.unknown) == (0, 0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_handler_with_an_option_that_there_is_not_is_told_what_was_meant() -> None:
+    with pytest.raises(MisuseError, match="dedline= is no option of subscribe: did you mean deadline"):
+        unisono.App("memory://").on("a", dedline="1s")
+
+
 @pytest.mark.parametrize("problem", WRONG)
 def test_a_wrong_type_names_its_argument(problem: str) -> None:
     async def run() -> None:
@@ -104,8 +148,13 @@ def test_a_stream_that_was_not_entered_says_so() -> None:
         async with unisono.connect("memory://") as session:
             await run(session)
 
-    with pytest.raises(MisuseError, match="was not entered: use 'async with"):
-        asyncio.run(connected())
+    async def next_one() -> None:
+        async with unisono.connect("memory://") as session:
+            await anext(session.subscribe("a"))
+
+    for using in (connected(), next_one()):
+        with pytest.raises(MisuseError, match="was not entered: use 'async with"):
+            asyncio.run(using)
     with unisono.connect_sync("memory://") as session, pytest.raises(MisuseError, match="was not entered: use 'with"):
         next(iter(session.subscribe("a")))
 

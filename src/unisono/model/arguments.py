@@ -7,6 +7,7 @@ from typing import Any
 from unisono.errors import MisuseError
 from unisono.model.explained import meant
 
+ATTRIBUTES = 'a dict of scalars, like {"key": "IBM"}'
 TOPIC = 'a topic\'s name, like "trades"'
 
 
@@ -22,6 +23,13 @@ def expect_one_of(argument: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         near = meant(value, choices) if isinstance(value, str) else ""
         raise MisuseError(f"{argument} is one of {', '.join(choices)}, not {value!r:.60}{near}")
+
+
+def check_count(argument: str, value: Any) -> None:
+    """Raises MisuseError unless the value is a number above 0."""
+    expect(argument, value, int, "a number of events")
+    if value < 1:
+        raise MisuseError(f"{argument} is {value}: at least one")
 
 
 def expect_path(argument: str, value: Any) -> None:

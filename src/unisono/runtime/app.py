@@ -28,6 +28,7 @@ from unisono.machine import Accepted
 from unisono.model.arguments import expect
 from unisono.model.deployment import Deployment
 from unisono.model.event import Scalar
+from unisono.model.explained import meant
 from unisono.model.interest import check_topic_name
 from unisono.model.time import SECOND, parse_span
 from unisono.runtime.client.publishing.topic_window import Outcome
@@ -77,6 +78,9 @@ class App:
         """
         if topics and callable(topics[0]):
             raise MisuseError('@app.on is given the topics that are heard: @app.on("trades")')
+        for name in options.keys() - inspect.signature(subscribe_request).parameters.keys():
+            known = tuple(inspect.signature(subscribe_request).parameters)[1:]
+            raise MisuseError(f"{name}= is no option of subscribe{meant(name, known)}: there are {', '.join(known)}")
         subscribe_request(*topics, **options)
         expect("retries", retries, int, "a number of tries after the first")
         expect("backoff", backoff, str, 'text with a unit, like "200ms"')

@@ -12,10 +12,11 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Self, TypeVar
 
 from unisono.errors import MisuseError
+from unisono.model.arguments import expect
 from unisono.model.deployment import Deployment
 from unisono.model.event import Scalar
 from unisono.runtime.client.publishing.topic_window import Outcome
@@ -70,6 +71,8 @@ class SyncStream:
     def take(self, count: int, timeout: float | None = None) -> list[Notification]:
         """The next `count` notifications, or fewer if they do not come within `timeout` seconds."""
         iter(self)
+        expect("take: the first argument", count, int, "a number of notifications")
+        expect("timeout", timeout, (int, float, NoneType), "a number of seconds")
         taken: list[Notification] = []
         until = time.monotonic() + timeout if timeout is not None else None
         while len(taken) < count:

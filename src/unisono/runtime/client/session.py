@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError, said
-from unisono.model.arguments import TOPIC, expect
+from unisono.model.arguments import ATTRIBUTES, TOPIC, expect
 from unisono.model.deployment import Deployment
 from unisono.model.event import Event, Scalar
 from unisono.model.ids import Address, Topic
@@ -137,6 +137,8 @@ class Session(ABC):
         for stream in self._open_streams():
             await stream.close()
         self._is_open = False
+        if self._publications is not None:
+            self._publications.end()
         await self._leave()
         if self._owns_links:
             await self.links.close()
@@ -172,6 +174,8 @@ class Session(ABC):
         """A machine of ours has stopped."""
         self._failure = error if isinstance(error, UnisonoError) else TransportError(f"the session broke: {error!r}")
         self.give_up(str(error))
+        if self._publications is not None:
+            self._publications.end()
         for stream in self._open_streams():
             stream.fail(self._failure)
 
@@ -202,8 +206,7 @@ class Session(ABC):
         the event is of use; who is told later is told so (`event.overdue`).
         """
         expect("publish: the first argument", topic, str, TOPIC)
-        if attributes is not None:
-            expect("attributes", attributes, dict, 'a dict of scalars, like {"key": "IBM"}')
+        expect("attributes", attributes, (dict, NoneType), ATTRIBUTES)
         deadline_us = self.check_deadline(deadline)
         publications = await self._publishing()
         topic_window, data = publications.cell(await publications.topic_window(topic), data, attributes)
@@ -297,6 +300,7 @@ class Session(ABC):
     async def status(self, node: str) -> control.NodeReport:
         """How a node is; raises TransportError if it does not answer."""
         expect("status: the argument", node, str, "a node's name")
+        self.check_alive()
         self.deployment.node(node)  # raises for a name that nobody has
         address = Address(node)
         future = self._reports.setdefault(address, asyncio.get_running_loop().create_future())

@@ -364,6 +364,16 @@ class SessionPublications:
                 if not drainer.done():
                     drainer.set_result(None)
 
+    def end(self) -> None:
+        """The session is over: there is room for nothing more, and who asks for room is told."""
+        self.window = 0
+        for topic_window in self._topic_windows.values():
+            self._let_in(topic_window)
+
+    def check_alive(self) -> None:
+        """Raises what the session has ended with."""
+        self._session.check_alive()
+
     def give_up(self, reason: str) -> None:
         """The session ends: whatever has no outcome yet is unknown."""
         self._flush()

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from unisono.machine import Accepted, Refused, Unknown
+from unisono.model.arguments import ATTRIBUTES, expect
 from unisono.model.event import Scalar
 from unisono.model.payload import check_batch, encode_payload
 from unisono.model.time import Micros
@@ -40,6 +41,8 @@ class Publisher:
     ) -> None:
         """`deadline="300ms"`: how long after now the event is of use."""
         deadline_us = self._publications.check_deadline(deadline) if deadline is not None else Micros(0)
+        if attributes is not None:
+            expect("attributes", attributes, dict, ATTRIBUTES)
         asker = self._asker
         topic_window = asker[0]
         if topic_window.grid is not None:
@@ -51,8 +54,11 @@ class Publisher:
 
     def try_send(self, data: Any, attributes: dict[str, Scalar] | None = None) -> bool:
         """Sends if there is room in the window; False if there is none, and then nothing was sent."""
+        if attributes is not None:
+            expect("attributes", attributes, dict, ATTRIBUTES)
         topic_window, data = self._publications.cell(self._topic_window, data, attributes)
         if not self._publications.has_room(topic_window):
+            self._publications.check_alive()
             return False
         self._put(self._asker if topic_window is self._topic_window else (topic_window, self), data, attributes)
         return True

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 
 from unisono.errors import MisuseError, TransportError, UnisonoError
 from unisono.machine import Subscribe
+from unisono.model.arguments import check_count
 from unisono.model.ids import Address
 from unisono.model.interest import check_topic_name
 from unisono.protocols.groups.member import (
@@ -113,6 +114,7 @@ class GroupStream:
         return self
 
     async def __anext__(self) -> Notification:
+        aiter(self)
         while True:
             self._check()
             if self._is_over:
@@ -136,6 +138,7 @@ class GroupStream:
 
     async def batches(self, count_max: int = 1000) -> AsyncIterator[list[Notification]]:
         """What waits, in lists."""
+        check_count("batches: the argument", count_max)
         async for first in self:
             batch = [first]
             while len(batch) < count_max and self._hear is None and (another := self._take()) is not None:

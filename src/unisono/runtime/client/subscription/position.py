@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from unisono.errors import MisuseError, TransportError, said
+from unisono.model.arguments import expect
 from unisono.runtime.driver.data_directory import write_durably
 from unisono.runtime.links.frames import UNREADABLE
 
@@ -70,6 +71,7 @@ def encode_position(numbers: dict[str, int]) -> str:
 
 def decode_position(text: str) -> dict[str, int]:
     """The last number delivered per topic; raises MisuseError."""
+    expect("a position", text, str, "text, the position of a notification")
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         version, numbers = msgspec.msgpack.decode(packed, type=tuple[int, dict[str, int]])

@@ -12,10 +12,10 @@ from typing import Any, Literal, Protocol, Self
 
 from unisono.errors import MisuseError, PlanError, UnisonoError
 from unisono.machine import Gap, Joined, Refused, Select, Selected
-from unisono.model.arguments import expect
+from unisono.model.arguments import TOPIC, check_count, expect
 from unisono.model.content import parse_where
 from unisono.model.ids import Address, Topic
-from unisono.model.interest import is_pattern
+from unisono.model.interest import check_interest, is_pattern
 from unisono.model.payload import Decode
 from unisono.model.predicate import EVERY_EVENT, Filter
 from unisono.model.promise import Promise
@@ -130,6 +130,7 @@ class Stream:
         waiting = self._waiting
         notification = waiting.take()
         if notification is None:
+            aiter(self)
             if waiting.error is not None:
                 raise waiting.error
             if waiting.is_over:
@@ -149,6 +150,7 @@ class Stream:
 
     async def batches(self, count_max: int = 1000) -> AsyncIterator[list[Notification]]:
         """What waits, in lists: the cheap way to read much."""
+        check_count("batches: the argument", count_max)
         async for first in self:
             yield self._waiting.take_behind(first, count_max)
 
@@ -186,6 +188,8 @@ class Stream:
     async def subscribe(self, *topics: str) -> None:
         """Adds topics to this subscription; returns when it is in force."""
         for topic in topics:
+            expect("subscribe: a topic", topic, str, TOPIC)
+            check_interest(topic)
             if is_pattern(topic):
                 raise MisuseError(
                     f"{topic!r}: a running subscription takes names; give patterns to session.subscribe(…)"
@@ -194,6 +198,8 @@ class Stream:
 
     async def unsubscribe(self, *topics: str) -> None:
         """Leaves topics, at once."""
+        for topic in topics:
+            expect("unsubscribe: a topic", topic, str, TOPIC)
         left = self._in_force(self._joining.leave(topics))
         for name in left:
             self._progress.numbers.pop(name, None)
