@@ -56,8 +56,7 @@ REASONS = {
     "bytes": "too much waits for a peer that does not read, or all together hold too much and this one most",
     "connections": "the node has as many connections as it takes",
     "control": "only nodes publish control",
-    "deployment": "the party belongs to another deployment, by its name or its `id`, or its file says something else that "
-    "all have to agree on",
+    "deployment": "the party belongs to another deployment, or has a file that differs in what all must agree on",
     "event": "the event is too large, or no filter could look at it",
     "filter": "the filter is not one, or not in its normal form",
     "filter-cost": "normalising the filter takes too many steps",
