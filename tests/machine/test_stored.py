@@ -9,7 +9,6 @@ import pytest
 from unisono.audit import judge
 from unisono.machine import (
     Accepted,
-    Broadcast,
     Deliver,
     Effect,
     Fired,
@@ -20,7 +19,7 @@ from unisono.machine import (
     SetTimer,
     Unknown,
 )
-from unisono.model.event import Event, Payload, Payloads
+from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
 from unisono.protocols.sequencer.client import OrderingClient
@@ -40,7 +39,7 @@ class Play:
 
     def __init__(self, window: int = 100) -> None:
         inside = OrderingClient(ME, {T: HOME, U: HOME}, SequencerConfig(window=window))
-        self.machine = StoredPublications(inside, PATIENCE, requests=frozenset((Creates,)))
+        self.machine = StoredPublications(inside, PATIENCE, frozenset((Creates,)))
         self.names = 0
         self.now = Micros(0)
 
@@ -123,8 +122,6 @@ def test_a_number_is_asked_for_when_the_payload_is_kept() -> None:
     assert requests_in(again) == []
     assert requests_in(play.give(BroadcastsDone(1)))[:1] == [1]
     assert 2 in requests_in(play.give(BroadcastsDone(1)))
-    play.machine.awaits = False
-    assert requests_in(play.publish(T)) == [3]
 
 
 def test_requests_that_wait_for_a_broker_that_stands_still_are_bounded() -> None:
@@ -146,14 +143,6 @@ def test_what_left_after_we_looked_has_all_the_time_there_is() -> None:
     told = play.told(Fired(WATCH))
     assert [item.request for item in told] == [1]
     assert [item.request for item in play.told(Fired(WATCH))] == [2]
-
-
-def test_over_a_broker_that_keeps_nothing_a_number_is_all() -> None:
-    play = Play()
-    play.machine.awaits = False
-    effects = play.publish(T, 3)
-    assert [type(e.message) for e in effects if isinstance(e, Broadcast)] in ([Payloads], [Payload])
-    assert play.told(Taken({T: 3})) == [Accepted(1, count=3)]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -56,12 +56,12 @@ def test_a_node_forgets_what_a_closed_subscription_registered(tmp_path: Path) ->
             unisono.connect(url(deployment, "east")) as session,
         ):
             # The session itself has two addresses: its own, and that of its publisher.
-            before = {name: len(node.clients.sids.get(session.address, {})) for name, node in nodes.items()}
+            before = {name: len(node.clients.leases.sids.get(session.address, {})) for name, node in nodes.items()}
             for _ in range(20):
                 async with session.subscribe("trades", "quotes"):
                     pass
             await session.publish("trades", 1)
-            after = {name: len(node.clients.sids.get(session.address, {})) for name, node in nodes.items()}
+            after = {name: len(node.clients.leases.sids.get(session.address, {})) for name, node in nodes.items()}
             assert all(after[name] <= before[name] + 2 for name in nodes), (before, after)
 
     asyncio.run(run())

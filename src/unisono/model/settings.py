@@ -108,6 +108,11 @@ class BrokerSpec(Struct, frozen=True, forbid_unknown_fields=True):
     drop_burst: float = 2.0
     """How many in a row on average."""
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the broker keeps what it confirms, so that publications can be `stored`."""
+        return self.kind == "jetstream"
+
 
 class Security(Struct, frozen=True, forbid_unknown_fields=True):
     """Names of files and of environment variables; never a secret itself."""

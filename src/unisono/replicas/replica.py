@@ -370,7 +370,7 @@ def check_plan(session: Session, topics: Sequence[str], reliability: Reliability
             'replicas of several topics need sequencing.order = "global" in the deployment file, or one topic: '
             f"with {deployment.sequencing.order!r} operations are ordered from the second replica on only"
         )
-    if reliability == "reliable" and deployment.broker.kind != "jetstream":
+    if reliability == "reliable" and not deployment.broker.keeps:
         raise PlanError(
             f'on broker.kind = "{deployment.broker.kind}" a publisher that is killed can leave a number without an '
             'operation, and every replica would stop there: use broker.kind = "jetstream", which has an operation '

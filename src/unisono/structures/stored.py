@@ -1,6 +1,7 @@
 """Publications over a broker that keeps what it confirms: `stored` is what has its number and is kept, no sooner.
 
-`StoredPublications` stands around the machine of a publishing client. The broker confirms payloads in the order in
+`StoredPublications` stands around the machine of a publishing client; over a broker that keeps nothing the machine
+stands alone, and a number is all that can be had. The broker confirms payloads in the order in
 which they left; what it rejects it counts in that order too, and does not keep. So what is confirmed is found by
 counting what left, not by what was asked to be published: what the machine refuses never leaves, and what it publishes
 once more counts once more.
@@ -49,17 +50,9 @@ _WAITS, _NUMBERED, _TOLD = range(3)
 class StoredPublications:
     """A publishing client whose events are accepted when they are numbered and kept, whichever comes last."""
 
-    def __init__(
-        self,
-        inside: Machine,
-        patience_us: Micros,
-        awaits: bool = True,
-        requests: frozenset[type] = frozenset(),
-    ) -> None:
+    def __init__(self, inside: Machine, patience_us: Micros, requests: frozenset[type]) -> None:
         """`patience_us`: how long the broker may take to confirm what has its number. `requests`: what asks for one."""
         self.inside, self._asks = inside, requests
-        self.awaits = awaits
-        """Whether the broker keeps what it confirms; of another one a number is all that can be had."""
         self._patience_us = patience_us
         self._open: dict[int, int] = {}  # in the order in which they left
         self._rows: dict[Topic, deque[tuple[int, range]]] = {}  # of the same: first request, names of outcomes
@@ -72,8 +65,6 @@ class StoredPublications:
         self._watches = False
 
     def handle(self, message: Any, now: Micros) -> list[Effect]:
-        if not self.awaits:
-            return self.inside.handle(message, now)
         match message:
             case BroadcastsDone(count=count):
                 return self._confirmed(count)

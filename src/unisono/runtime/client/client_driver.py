@@ -4,15 +4,17 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from unisono.machine import Broadcast, Machine
+from unisono.machine import Broadcast, Heard, Machine
+from unisono.model.event import Payloads
 from unisono.model.ids import Address, Topic
 from unisono.model.journal import Record
 from unisono.model.time import Micros
+from unisono.protocols.content.selector import Selector
+from unisono.protocols.fifo.machine import FifoMachine, Numbered
 from unisono.runtime.brokers.connection import BrokerConnection
 from unisono.runtime.client.ordering import REQUESTS
-from unisono.runtime.client.unordered import Unordered, hears_unordered
 from unisono.runtime.driver.host import Host
-from unisono.runtime.links.links import LetterReceiver, Links
+from unisono.runtime.links.links import LetterReceiver, Links, is_named
 from unisono.turns import Arrangement
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,41 @@ class DrivenSession(Protocol):
     def way_to(self, home: Address) -> Address: ...
 
 
+def _hears_unordered(machine: Machine) -> bool:
+    return isinstance(machine.inside if isinstance(machine, Selector) else machine, FifoMachine)
+
+
+class Unordered:
+    """What a FIFO machine hears of a topic that sequencers order: the events, and none of the stamps.
+
+    Events of one publisher are in line per topic. What precedes the first one heard is not ours to wait for: it was
+    published before we joined, or it would have been handed over first.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._publishers: dict[str, None] = {}
+
+    def post(self, message: Any) -> None:
+        if not isinstance(message, Heard):
+            self._host.post(message)
+        elif isinstance(message.message, Payloads):
+            for number, event in enumerate(message.message.events, message.message.request):
+                publisher = event.publisher
+                # A named publisher skips numbers, so nothing is known of what precedes.
+                is_dense = publisher in self._publishers and number > 1 and not is_named(publisher)
+                before = {message.topic: number - 1} if is_dense else {}
+                self._publishers[publisher] = None
+                self._host.post(Heard(message.topic, Numbered(Address(publisher), number, before, event)))
+
+    @property
+    def is_full(self) -> bool:
+        return self._host.is_full
+
+    def when_roomy(self, callback: Callable[[], None]) -> None:
+        self._host.when_roomy(callback)
+
+
 class ClientDriver:
     """The outside of one machine of a session, and its host."""
 
@@ -61,7 +98,7 @@ class ClientDriver:
         self.address = Address(address)
         self.host = Host(address, machine, self, arrangement=arrangement)
         self._session, self._stream = session, stream
-        self.sink: LetterReceiver = Unordered(self.host) if hears_unordered(machine) else self.host
+        self.sink: LetterReceiver = Unordered(self.host) if _hears_unordered(machine) else self.host
         """What the broker brings goes there."""
         self._asked: dict[Address, None] = {}  # homes, in this turn
         # A stream's machine has no outcomes and a publisher's no notices: no detour for either.

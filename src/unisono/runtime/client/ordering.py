@@ -99,6 +99,11 @@ class ClientOrdering(Protocol):
         """What the publishing machine is told when a node has forgotten what it numbered; these topics live there."""
         ...
 
+    @property
+    def publishes_after_streams(self) -> bool:
+        """What the streams were told comes before what is published then: `witnessed` is asked before it is."""
+        ...
+
     def witnessed(self, machines: Iterable[Any]) -> Any:
         """What the publishing machine has to know of the session's streams before it publishes, if there is news."""
         ...
@@ -113,6 +118,7 @@ class TreeClients:
 
     arrangement = ClientArrangement()
     counts_over_topics, passes_on, on_stall = False, True, "tag"
+    publishes_after_streams = False
 
     def __init__(self, deployment: Deployment, address: Address) -> None:
         self._config = sequencer_config(deployment)
@@ -158,7 +164,7 @@ class ClockClients:
     """Every machine publishes through the stamper nearest to it, and hears of clocks from there."""
 
     arrangement = ClockClientArrangement()
-    in_one_line = counts_over_topics = True
+    in_one_line = counts_over_topics = publishes_after_streams = True
     repeated = None
     is_withdrawing = passes_on = False
     on_stall = "leave"

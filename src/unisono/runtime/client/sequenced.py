@@ -100,8 +100,11 @@ class SequencedSession(Session):
         self._directory = TopicDirectory(self, self.grids, self._nearest, self._topics, self._names, ordering.homes)
         self._near: Address | None = None
         """The node that machines stand on, where they stand on one."""
-        self._stored = StoredPublications(ordering.machine, ordering.accept_us, awaits=False, requests=REQUESTS)
-        self._driver = ClientDriver(self, f"{self.address}/p", self._stored, None, ordering.arrangement)
+        self._awaits_broker = carrier is None and deployment.broker.keeps
+        machine: Machine = ordering.machine
+        if self._awaits_broker:
+            machine = StoredPublications(machine, ordering.accept_us, REQUESTS)
+        self._driver = ClientDriver(self, f"{self.address}/p", machine, None, ordering.arrangement)
         self._publications = self.publications = SessionPublications(
             self,
             self._driver.host,
@@ -114,7 +117,7 @@ class SequencedSession(Session):
             grids=self.grids,
             in_one_line=ordering.in_one_line,
             counts_over_topics=ordering.counts_over_topics,
-            first=self._tell_witnessed,
+            first=self._tell_witnessed if ordering.publishes_after_streams else None,
         )
 
     def forget_moments(self) -> None:
@@ -136,7 +139,6 @@ class SequencedSession(Session):
             if self._owns_links and ("sequencer" in node.roles or "archive" in node.roles):
                 dial_node(self.links, node)
         await open_patiently(ens, self.config.open_s)
-        self._stored.awaits = ens.traits.strength == "stored"
         await self._driver.start()
         self._begin()
         self._stand()
@@ -213,7 +215,7 @@ class SequencedSession(Session):
         topics, broker = stream.interests, self.deployment.broker
         if (
             self.deployment.sequencing.by == "clock"
-            or broker.kind != "jetstream"
+            or not broker.keeps
             or len(topics) != 1
             or is_pattern(topics[0])
             or topics[0] in self.grids
@@ -313,7 +315,10 @@ class SequencedSession(Session):
         return {name: self._topics[name] for name in names}
 
     def way_to(self, home: Address) -> Address:
-        return self._directory.way_to(home) if self._ordering.passes_on else home
+        """Where letters for this home go: there, or, while it is away, to a node that passes them on."""
+        if self.links.is_up(home) or not self._ordering.passes_on:
+            return home
+        return self._directory.way_to(home)
 
     async def expand(self, patterns: list[str]) -> list[str]:
         """Topics that match now; later ones reach the streams by `follow`."""
@@ -436,7 +441,7 @@ class SequencedSession(Session):
         self.broker.broadcast(effect.topic, effect.message, effect.control)
 
     def _confirmed(self, count: int) -> None:
-        if self._stored.awaits:
+        if self._awaits_broker:
             self._driver.host.post(BroadcastsDone(count))
 
     def _noticed(self, notice: EnsNotice) -> None:

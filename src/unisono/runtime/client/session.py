@@ -8,6 +8,7 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, Self
@@ -32,7 +33,7 @@ from unisono.runtime.client.publishing.topic_window import Outcome
 from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.client.subscription.request import SubscribeRequest, subscribe_request
 from unisono.runtime.client.subscription.stream import OnStall, Stream
-from unisono.runtime.client.tracing import event_tracing, traced_publication
+from unisono.runtime.client.tracing import event_tracing
 from unisono.runtime.driver.clock import Clock
 from unisono.runtime.driver.journal import JournalFile, publication
 from unisono.runtime.driver.shown_heights import ShownHeights
@@ -205,14 +206,16 @@ class Session(ABC):
         Filters look at the attributes; without any, at the scalars of the data. `deadline="300ms"`: how long after now
         the event is of use; who is told later is told so (`event.overdue`).
         """
-        expect("publish: the first argument", topic, str, TOPIC)
-        expect("attributes", attributes, (dict, NoneType), ATTRIBUTES)
-        deadline_us = self.check_deadline(deadline)
+        if not isinstance(topic, str):
+            expect("publish: the first argument", topic, str, TOPIC)
+        if attributes is not None:
+            expect("attributes", attributes, dict, ATTRIBUTES)
+        deadline_us = self.check_deadline(deadline) if deadline is not None else Micros(0)
         publications = await self._publishing()
         topic_window, data = publications.cell(await publications.topic_window(topic), data, attributes)
         await publications.room(topic_window)
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        with traced_publication(self.tracing, topic) as span:
+        with self.tracing.publishing(topic) if self.tracing is not None else nullcontext() as span:
             publications.put((topic_window, answer), data, attributes, deadline_us)
             outcome = await answer
             if span is not None:
@@ -355,11 +358,9 @@ class Session(ABC):
             allowed = ", ".join(self._right.publish) or "nothing"
             raise MisuseError(f"your token may not publish on {topic!r}, only on: {allowed} ([[rights]])")
 
-    def check_deadline(self, deadline: str | None) -> Micros:
-        """An event's own deadline, 0 if it has none."""
-        expect("deadline", deadline, (str, NoneType), 'text with a unit, like "300ms"')
-        if deadline is None:
-            return Micros(0)
+    def check_deadline(self, deadline: str) -> Micros:
+        """An event's own deadline."""
+        expect("deadline", deadline, str, 'text with a unit, like "300ms"')
         deadline_us = parse_span(deadline, "deadline")
         if not deadline_us:
             raise MisuseError(f"deadline: {deadline!r} is over before anybody can be told; leave it out for none")

@@ -7,7 +7,7 @@ imported the SDK pays nothing, and its events carry nothing.
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from unisono.model.content import TRACE
@@ -93,8 +93,3 @@ def _about(kind: str, topic: str, event: Event | None = None) -> dict[str, str |
     if event is not None:
         about["messaging.message.id"] = event.id
     return about
-
-
-def traced_publication(tracing: EventTracing | None, topic: str) -> AbstractContextManager[Any]:
-    """A span around a publication, or nothing."""
-    return tracing.publishing(topic) if tracing is not None else nullcontext()

@@ -21,12 +21,10 @@ class ShownHeights:
 
     def __init__(self) -> None:
         self.witness = Witness()
+        self.note = self.witness.note
+        """Tells whether the node is reborn."""
         self._path: Path | None = None
         self._saved: dict[Address, Height] = {}
-
-    def note(self, shown: Height) -> bool:
-        """Tells whether the node is reborn."""
-        return self.witness.note(shown)
 
     def remind(self, node: Address, me: Address, send: Callable[[Address, Any], None]) -> None:
         reminder = self.witness.reminder(node, me)

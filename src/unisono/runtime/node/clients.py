@@ -35,8 +35,8 @@ class Clients:
     ) -> None:
         """`send` reaches a client; `forget` is told of every registration of one that stayed away, and `ended` of it
         if it had any."""
-        self._leases = ClientLeases(CLIENT_LEASE_US, owner, is_named)
-        self._door = Door(self._leases, self._lapsed, send, failed)
+        self.leases = ClientLeases(CLIENT_LEASE_US, owner, is_named)
+        self._door = Door(self.leases, self._lapsed, send, failed)
         self._me, self._send, self._forget, self._ended = me, send, forget, ended
         self._limits = limits
         self._watchers: dict[Address, dict[Address, dict[str, None]]] = {}  # client -> its addresses -> patterns
@@ -44,18 +44,13 @@ class Clients:
         self._secrets: dict[Address, bytes] = {}
         self._regions: dict[Address, control.ClientAt] = {}
 
-    @property
-    def sids(self) -> dict[Address, dict[Address, None]]:
-        """Per client the addresses that have spoken to the machine."""
-        return self._leases.sids
-
     def heard(self, message: Any) -> control.OverLimit | None:
         """A message to the machine: whoever it is from is registered there, until it says goodbye; or why not."""
         sid = control.claims(message)
         if isinstance(message, Forget):
             self._door.post(message)
         elif sid is not None and sid != self._me:
-            known = self.sids.get(owner(sid), {})
+            known = self.leases.sids.get(owner(sid), {})
             if sid not in known:
                 most = self._limits.client_subscriptions_max
                 if len(known) >= most:
@@ -69,7 +64,7 @@ class Clients:
 
     def is_at(self, message: control.ClientAt) -> None:
         """It says in which region it is, and how far others are from there."""
-        if owner(message.client) in self._leases.here:
+        if owner(message.client) in self.leases.here:
             self._regions[owner(message.client)] = message
 
     def region_of(self, sid: Address) -> str | None:
@@ -125,16 +120,16 @@ class Clients:
 
     @property
     def here_count(self) -> int:
-        return len(self._leases.here)
+        return len(self.leases.here)
 
     @property
     def away_count(self) -> int:
         """Those that are remembered until their lease ends."""
-        return len(self._leases.away)
+        return len(self.leases.away)
 
     def why_not(self, address: Address, secret: bytes) -> Rejected | None:
         """The reason not to let a client of this name in."""
-        if self._leases.is_forgotten(address):
+        if self.leases.is_forgotten(address):
             return Rejected("this session has been forgotten: connect again with a new one", "forgotten")
         known = self._secrets.get(address, secret)
         if not is_named(address) and not hmac.compare_digest(known, secret):

@@ -222,7 +222,7 @@ class _Stage:
     def _client(self, where: Filter, name: str) -> OrderingClient | Selector | StoredPublications:
         inside = OrderingClient(Address(name), dict(self.homes), self.config)
         if self.options.stored:
-            return StoredPublications(inside, self.config.accept_us, requests=frozenset((Creates,)))
+            return StoredPublications(inside, self.config.accept_us, frozenset((Creates,)))
         if not self.options.content:
             return inside
         selector = Selector(inside, where)

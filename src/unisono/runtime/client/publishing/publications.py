@@ -63,7 +63,7 @@ class PublishingSession(Protocol):
 
     def check_publish(self, topic: str) -> None: ...
 
-    def check_deadline(self, deadline: str | None) -> Micros: ...
+    def check_deadline(self, deadline: str) -> Micros: ...
 
     async def open_topics(self, names: list[str]) -> dict[str, Topic]: ...
 
@@ -90,14 +90,14 @@ class SessionPublications:
         grids: Grids | None = None,
         in_one_line: bool = False,
         counts_over_topics: bool = False,
-        first: Callable[[], None] = lambda: None,
+        first: Callable[[], None] | None = None,
     ) -> None:
         """`payload_bytes_max`: what the broker takes now. `repeated`: by the machine; None if what it refuses
         keeps its place.
 
         With `by_content`, what is published without attributes has those that its data show. `in_headers`: attributes
         travel in a header, which has its bound. `in_one_line`: publications keep their order from topic to topic, and
-        with `counts_over_topics` they have one count. `first` is called before any is handed over.
+        with `counts_over_topics` they have one count. `first`, if any, is called before any is handed over.
         """
         self.on_advertise: Callable[[str, str, Filter], None] | None = None
         """Told of advertisements, if whoever carries the events is not the machine."""
@@ -260,7 +260,8 @@ class SessionPublications:
     def _flush(self) -> None:
         """Hands over what was published in this turn of the loop, events in a row on one topic as one."""
         rows, self._rows = self._rows, []
-        self._first()
+        if self._first is not None:
+            self._first()
         for row in rows:
             row.topic_window.row = None
             events = row.events()

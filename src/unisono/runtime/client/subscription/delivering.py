@@ -19,8 +19,12 @@ from unisono.model.time import Micros
 from unisono.runtime.client.measures import StreamCounters
 from unisono.runtime.client.subscription.delivery_buffer import DeliveryBuffer
 from unisono.runtime.client.subscription.journaling import SubscriptionJournal
-from unisono.runtime.client.subscription.notification import Notification, NotificationRun
-from unisono.runtime.client.subscription.position import DeliveredTurn, SubscriptionProgress
+from unisono.runtime.client.subscription.notification import (
+    DeliveredTurn,
+    Notification,
+    NotificationRun,
+    SubscriptionProgress,
+)
 from unisono.runtime.client.subscription.replay import Past, Replay
 from unisono.runtime.client.subscription.stream_session import StreamSession, SubscribedStream
 

@@ -9,10 +9,79 @@ from collections import deque
 from collections.abc import Callable
 
 from unisono.errors import MisuseError, UnisonoError
+from unisono.machine import Gap
+from unisono.model.event import Scalar
+from unisono.model.ids import Topic
+from unisono.model.payload import Decode
 from unisono.model.promise import Promise
-from unisono.runtime.client.subscription.dropped_events import DroppedEvents
-from unisono.runtime.client.subscription.latest import Latest
-from unisono.runtime.client.subscription.notification import Notification
+from unisono.runtime.client.subscription.journaling import SubscriptionJournal
+from unisono.runtime.client.subscription.notification import Notification, NotificationRun, SubscriptionProgress
+from unisono.runtime.client.subscription.stream_session import StreamSession
+
+REASON = "the subscriber was too slow"
+
+
+class DroppedEvents:
+    """Dropped events as one gap each topic, or each publisher where topics have no numbers."""
+
+    def __init__(
+        self,
+        session: StreamSession,
+        cells: dict[str, str],
+        decode: Decode,
+        progress: SubscriptionProgress,
+        journaling: SubscriptionJournal,
+    ) -> None:
+        self.notices: dict[str, Notification] = {}
+        """Not told yet."""
+        self._session, self._cells, self._decode = session, cells, decode
+        self._progress, self._journaling = progress, journaling
+
+    def add(self, oldest: Notification) -> None:
+        name, event, gap = oldest.topic, oldest.event, oldest.gap
+        if self._cells:  # gaps are of cells
+            name = event.topic if event is not None else (gap and self._session.name_of(gap.topic)) or name
+        if gap is None and event is None:
+            self.notices[f"{type(oldest.cut or oldest.stalled).__name__} {name} {len(self.notices)}"] = oldest
+            return
+        publisher = gap.publisher if gap is not None else ""
+        first, last = (gap.first, gap.last) if gap is not None else (oldest.number, oldest.number)
+        if event is not None and not last:
+            publisher, first, last = event.publisher, event.sequence, event.sequence
+        topic = self._session.topic_of(name) or Topic(0)
+        if gap is None:
+            self._journaling.gap(name, Gap(topic, first, last, REASON, publisher))
+        held = self.notices.get(publisher or name)
+        if held is not None and held.gap is not None:
+            first = held.gap.first
+        whole = Gap(topic, first, last, REASON, publisher)
+        said = NotificationRun(
+            self._cells.get(name, name), last, (), False, self._progress.turn, 0, self._decode, whole
+        )
+        self.notices[publisher or name] = Notification(last, b"", said)
+
+
+class Latest:
+    """The newest event that waits, per topic and key: the attribute `key`, if it has one. Older ones are left out when
+    their turn comes, so that nothing is searched for."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, Scalar | None], Notification] = {}
+
+    def add(self, notification: Notification) -> None:
+        self._newest[self._key(notification)] = notification
+
+    def is_kept(self, notification: Notification) -> bool:
+        return notification.event is None or self._newest.get(self._key(notification)) is notification
+
+    def take(self, notification: Notification) -> Notification | None:
+        if not self.is_kept(notification):
+            return None
+        return self._newest.pop(self._key(notification))
+
+    def _key(self, notification: Notification) -> tuple[str, Scalar | None]:
+        assert notification.event is not None
+        return notification.topic, notification.event.attributes.get("key")
 
 
 class DeliveryBuffer:

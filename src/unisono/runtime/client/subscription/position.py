@@ -1,7 +1,6 @@
-"""Positions: opaque resume tokens, made only when somebody looks.
+"""Positions: opaque resume tokens, and the files that keep them.
 
-A position says for every topic of a subscription which number was delivered last. The notifications of one turn share
-one copy of the numbers before the turn, and events in a row on one topic are one step: none of them costs a vector.
+A position says for every topic of a subscription which number was delivered last.
 """
 
 import base64
@@ -16,52 +15,6 @@ from unisono.runtime.driver.data_directory import write_durably
 from unisono.runtime.links.frames import UNREADABLE
 
 POSITION_VERSION = 1
-
-
-class DeliveredTurn:
-    """What was delivered in one turn, after the numbers `before` it."""
-
-    __slots__ = ("before", "steps")
-
-    def __init__(self, before: dict[str, int]) -> None:
-        self.before = before
-        self.steps: list[tuple[str, int]] = []
-
-    def position(self, count: int, *within: tuple[str, int]) -> str:
-        """The position after the first `count` steps; `within` says how far into the last one of a topic."""
-        return encode_position({**self.before, **dict([*self.steps[:count], *within])})
-
-
-class SubscriptionProgress:
-    """How far a subscription is: per topic in force the last number delivered, and the turn under way."""
-
-    __slots__ = ("numbers", "turn")
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        """Before the turn."""
-        self.turn = DeliveredTurn({})
-
-    def begin(self, numbers: dict[str, int]) -> None:
-        """The subscription stands after these numbers."""
-        self.numbers = numbers
-        self.turn = DeliveredTurn(dict(numbers))
-
-    def join(self, name: str, base: int) -> None:
-        """A topic is in force after a number; what was delivered before in the same turn stays delivered."""
-        self.numbers.update(self.turn.steps)
-        self.numbers[name] = base
-        self.turn = DeliveredTurn(dict(self.numbers))
-
-    def skip_to(self, numbers: dict[str, int]) -> None:
-        """Numbers up to these are done with, whether they were events or not."""
-        self.numbers.update(self.turn.steps)
-        self.numbers.update(numbers)
-        self.turn = DeliveredTurn(dict(self.numbers))
-
-    def reached(self) -> dict[str, int]:
-        """The last number delivered per topic, the turn included."""
-        return {**self.turn.before, **dict(self.turn.steps)}
 
 
 def encode_position(numbers: dict[str, int]) -> str:

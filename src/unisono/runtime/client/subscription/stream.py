@@ -23,12 +23,11 @@ from unisono.protocols.causal.client import CausalClient
 from unisono.runtime.client.measures import StreamCounters
 from unisono.runtime.client.ordering import OrderingMachine
 from unisono.runtime.client.subscription.delivering import Delivering
-from unisono.runtime.client.subscription.delivery_buffer import DeliveryBuffer
-from unisono.runtime.client.subscription.dropped_events import DroppedEvents
+from unisono.runtime.client.subscription.delivery_buffer import DeliveryBuffer, DroppedEvents
 from unisono.runtime.client.subscription.joining import StreamTopics
 from unisono.runtime.client.subscription.journaling import SubscriptionJournal
-from unisono.runtime.client.subscription.notification import Notification
-from unisono.runtime.client.subscription.position import SubscriptionProgress, decode_position, encode_position
+from unisono.runtime.client.subscription.notification import Notification, SubscriptionProgress
+from unisono.runtime.client.subscription.position import decode_position, encode_position
 from unisono.runtime.client.subscription.replay import Past
 from unisono.runtime.client.subscription.stream_session import StreamSession
 from unisono.runtime.driver.host import Host
