@@ -8,11 +8,12 @@ from statistics import fmean
 
 import pytest
 
+from tests.planning.lots import placed_by_lot
 from unisono.audit import judge
 from unisono.cli.main import main
 from unisono.model.deployment import Deployment
 from unisono.model.region import public_cloud
-from unisono.planning.placement import Demand, Interest, place, place_randomly, to_deployment
+from unisono.planning.placement import Demand, Interest, place, to_deployment
 from unisono.sim import scenario
 
 TABLE = public_cloud().among({"ap-northeast-1", "eu-west-1", "sa-east-1", "us-east-1"})
@@ -55,7 +56,7 @@ def mean_latency_ms(deployment: Deployment, script: list[dict[str, object]]) -> 
 def test_subscribers_of_a_planned_deployment_wait_less_than_with_homes_by_lot() -> None:
     demand, script = world(5)
     planned = place(demand, TABLE)
-    lots = [place_randomly(demand, TABLE, planned.tree, Random(seed)) for seed in range(4)]
+    lots = [placed_by_lot(demand, TABLE, planned.tree, seed) for seed in range(4)]
     felt = mean_latency_ms(to_deployment(planned, TABLE), script)
     waits = [mean_latency_ms(to_deployment(lot, TABLE), script) for lot in lots]
     assert felt < min(waits)

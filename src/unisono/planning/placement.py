@@ -12,7 +12,6 @@ star and for two-level trees grown from clusters of near regions; the best tree 
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from random import Random
 
 from msgspec import Struct
 
@@ -163,13 +162,6 @@ def place(demand: Demand, table: LatencyTable, trees: Iterable[PlacementTree] | 
             if len(table.regions) > clusters + 1:
                 trees += two_levels(table, clusters)
     return min((_descend(problem, table, tree) for tree in trees), key=lambda found: found.latency_us)
-
-
-def place_randomly(demand: Demand, table: LatencyTable, tree: PlacementTree, dice: Random) -> Placement:
-    """Homes by lot, for comparison."""
-    problem = _Problem(demand, table)
-    homes = [dice.randrange(len(table.regions)) for _ in problem.topics]
-    return _judge(problem, table, tree, Costs(table, tree), homes)
 
 
 def improve(

@@ -146,7 +146,8 @@ def test_r_h6_a_stop_nobody_waits_for_is_answered() -> None:
     net.disconnect(P, b)
     node: Any = net.nodes[b]
     node._out.begin(net.now)
-    node._ports.leave_direct(P)
+    node._ports._break(node._ports.ports[P])
+    node._ports._wait_for_source(node._ports.ports[P])
     net.perform(b, node._out.effects)
     net.publish(P, x=2)
     net.settle()

@@ -121,10 +121,9 @@ class TicketNode:
         hosted: tuple[Topic, ...],
         below: dict[Topic, Address],
         groups: dict[Topic, tuple[Topic, ...]],
-        lease_us: Micros = LEASE_US,
     ) -> None:
         """`below`: behind which child a topic is; `groups`: what each topic is ordered against."""
-        self._parent, self._below, self._groups, self._lease_us = parent, below, groups, lease_us
+        self._parent, self._below, self._groups = parent, below, groups
         self._hosted = hosted
         self._clock: Entries = dict.fromkeys([*hosted, *below], 0)
         self._issued: dict[tuple[Address, Topic, int], int] = {}  # (publisher, topic, request) -> number
@@ -172,7 +171,7 @@ class TicketNode:
         if topic not in self._hosted:
             return [Send(self._below[topic], Complete(ticket))]
         self._leases[topic, number] = ticket
-        timer = SetTimer(f"{topic} {number}", Micros(now + self._lease_us))
+        timer = SetTimer(f"{topic} {number}", Micros(now + LEASE_US))
         return [timer, Send(ticket.publisher, TicketGranted(ticket))]
 
     def _end_leases(self, publisher: Address, topic: Topic, ack: int) -> None:
@@ -205,11 +204,9 @@ ClientInput = Publish | Subscribe | Heard | Joined | TicketGranted | Voided | Fi
 class TicketClient:
     """Publishes what it is granted in time; delivers what is next when all that its timestamp names has been."""
 
-    def __init__(
-        self, me: Address, homes: dict[Topic, Address], causal: bool = False, lease_us: Micros = LEASE_US
-    ) -> None:
+    def __init__(self, me: Address, homes: dict[Topic, Address], causal: bool = False) -> None:
         """`causal`: a request waits until earlier ones on other topics are granted."""
-        self._me, self._homes, self._causal, self._lease_us = me, homes, causal, lease_us
+        self._me, self._homes, self._causal = me, homes, causal
         self._next: dict[Topic, int] = {}
         self._open: dict[tuple[Topic, int], _Open] = {}  # in the order in which they were asked for, or will be
         self._incomplete: dict[Topic, int] = {}  # the last request per topic that was not granted
@@ -273,7 +270,7 @@ class TicketClient:
             return []
         if self._incomplete.get(topic) == ticket.request:
             del self._incomplete[topic]
-        if now - one.asked_at >= self._lease_us // 2:
+        if now - one.asked_at >= LEASE_US // 2:
             one.number = ticket.number  # too late to be sure that it is still ours
             effects.append(Send(self._homes[topic], AskTicket(self._me, topic, ticket.number)))
         else:

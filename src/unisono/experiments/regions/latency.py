@@ -73,13 +73,13 @@ def two_regions() -> Scenario:
     return parse_scenario(TWO_REGIONS, "two regions", Path())
 
 
-def latencies_ms(journal: Journal, since_us: int = SETTLED_US) -> list[float]:
+def latencies_ms(journal: Journal) -> list[float]:
     """From publication to delivery."""
     return [
         (record.delivered_us - record.published_us) / 1000
         for record in journal.records
         if record.kind == "deliver" and record.published_us is not None and record.delivered_us is not None
-        and record.published_us >= since_us
+        and record.published_us >= SETTLED_US
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from unisono.model.predicate.box import Box, Measure, reduced, sort_key
+from unisono.model.predicate.box import Box, reduced, sort_key
 from unisono.model.predicate.cost import Steps
 from unisono.model.predicate.filter import BOXES_MAX, Filter, spread
 
@@ -20,9 +20,8 @@ _NEIGHBOURS = 8  # how far the search for a cheap pair looks along the sorted bo
 class Summary:
     """Interests by key, and the filter of at most `boxes_max` boxes that covers them all."""
 
-    def __init__(self, boxes_max: int = BOXES_MAX, share: Measure = spread) -> None:
+    def __init__(self, boxes_max: int = BOXES_MAX) -> None:
         self._boxes_max = boxes_max
-        self._share = share
         self._interests: dict[Hashable, Filter] = {}
         self._uses: dict[Box, int] = {}
         self._roots: list[Box] = []  # the boxes no other box covers
@@ -60,7 +59,7 @@ class Summary:
         if roots == self._roots:
             return False
         self._roots = roots
-        filter = Filter(tuple(_widened(reduced(roots, Steps(sys.maxsize)), self._boxes_max, self._share)))
+        filter = Filter(tuple(_widened(reduced(roots, Steps(sys.maxsize)), self._boxes_max)))
         if filter == self.filter:
             return False
         self.filter = filter
@@ -78,11 +77,11 @@ def _maximal(known: list[Box], uses: dict[Box, int]) -> list[Box]:
     return sorted(roots, key=sort_key)
 
 
-def _widened(boxes: list[Box], boxes_max: int, share: Measure) -> list[Box]:
+def _widened(boxes: list[Box], boxes_max: int) -> list[Box]:
     """Replaces the pair that wastes least by its hull, until few enough are left."""
     while len(boxes) > boxes_max:
         pairs = list(_candidates(boxes, same_attributes=True)) or list(_candidates(boxes, same_attributes=False))
-        _, _, a, b = min((_waste(boxes[i], boxes[j], share), sort_key(boxes[i]), i, j) for i, j in pairs)
+        _, _, a, b = min((_waste(boxes[i], boxes[j]), sort_key(boxes[i]), i, j) for i, j in pairs)
         hull = boxes[a].hull(boxes[b])
         boxes = reduced([*(box for k, box in enumerate(boxes) if k not in (a, b)), hull], Steps(sys.maxsize))
     return boxes
@@ -99,7 +98,7 @@ def _candidates(boxes: list[Box], same_attributes: bool) -> list[tuple[int, int]
     ]
 
 
-def _waste(a: Box, b: Box, share: Measure) -> float:
+def _waste(a: Box, b: Box) -> float:
     common = a.intersect(b)
-    both = common.measure(share) if common is not None else 0.0
-    return a.hull(b).measure(share) - a.measure(share) - b.measure(share) + both
+    both = common.measure(spread) if common is not None else 0.0
+    return a.hull(b).measure(spread) - a.measure(spread) - b.measure(spread) + both

@@ -53,7 +53,6 @@ class FrameFate(Enum):
     """Its stamp is further ahead of the own clock than two clocks may be apart."""
     FULL = "full"
     """More frames have come lately than can be remembered; it may come again."""
-    MALFORMED = "malformed"
 
 
 MemberName = Annotated[Address, Meta(max_length=128)]

@@ -99,14 +99,12 @@ def frontiers(entries: Sequence[GraphEntry], changes_per_s: float, brokers: int)
     return found
 
 
-def best_frontier(
-    entries: Sequence[GraphEntry], most: int, changes_per_s: float, brokers: int, is_partial: bool = True
-) -> Frontier | None:
+def best_frontier(entries: Sequence[GraphEntry], most: int, changes_per_s: float, brokers: int) -> Frontier | None:
     """The best of those that are small enough; of several trees that are too many, the largest ones alone."""
     able = [each for each in frontiers(entries, changes_per_s, brokers) if 0 < len(each.nodes) <= most]
     if able:
         return max(able, key=lambda each: (each.score, -len(each.nodes)))
-    if most > 0 and is_partial and len(entries) > 1:
+    if most > 0 and len(entries) > 1:
         largest = sorted(entries, key=lambda entry: (-entry.subscribers, entry.node))[:most]
         return Frontier(0, tuple(sorted(entry.node for entry in largest)), 0.0)
     return None

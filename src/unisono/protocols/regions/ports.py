@@ -572,13 +572,6 @@ class StreamPorts:
         assert port.dialer is not None
         return port.dialer
 
-    def leave_direct(self, stream: Address) -> None:
-        """We want out of a session."""
-        port = self.ports.get(stream)
-        if port is not None and port.mode in DIRECT:
-            self._break(port)
-            self._wait_for_source(port)
-
     # -- the end of a stream
 
     def _on_close(self, m: CloseStream) -> None:

@@ -2,10 +2,9 @@
 
 A ranking looks at a `DeploymentView` and names moves along single links of the tree (`Migrate` at the node `at`);
 whoever holds the view plays them and looks again. Moves never endanger order, so a ranking may be as wrong as it likes:
-it costs messages, not correctness. Three are here, and any callable will do:
+it costs messages, not correctness. Two are here, and any callable will do:
 
 * `Popularity`, the thesis (chapter 3): busy topics belong near the root, where climbs are short for them.
-* `SpareCapacity`: topics leave nodes that are asked for more than they can do.
 * `ClimbCost` (default): the time that requests spend climbing, counting the topics that are subscribed together.
 """
 
@@ -30,8 +29,6 @@ class DeploymentView(Struct, frozen=True):
     """One-way latency from a node to its parent."""
     asked: dict[Topic, dict[Address, int]] = {}
     """Requests per topic and the node nearest to the publisher; empty means they come from the home's own site."""
-    capacity: dict[Address, int] = {}
-    """Numbers a node can issue in a period; absent means without limit."""
 
     def path(self, node: Address) -> list[Address]:
         """The node and all above it."""
@@ -101,35 +98,6 @@ class Popularity(Struct, frozen=True):
         return sorted(moves, key=lambda move: -move.gain)
 
 
-class SpareCapacity(Struct, frozen=True):
-    """Moves the smallest topics that relieve an overloaded node to the neighbour with the most room."""
-
-    headroom: float = 0.8
-    """Share of its capacity that a node is meant to use."""
-
-    def __call__(self, view: DeploymentView) -> list[Relocation]:
-        load = dict.fromkeys(view.parent, 0)
-        for topic, node in view.homes.items():
-            load[node] += view.issued.get(topic, 0)
-        room = {node: self.headroom * view.capacity[node] - load[node] for node in load if node in view.capacity}
-        moves: list[Relocation] = []
-        for node in sorted(room, key=room.__getitem__):
-            topics = sorted((t for t, home in view.homes.items() if home == node), key=lambda t: view.issued.get(t, 0))
-            for topic in topics:
-                if room[node] >= 0:
-                    break
-                weight = view.issued.get(topic, 0)
-                fitting = [n for n in view.neighbours(node) if room.get(n, weight) >= weight]
-                if not weight or not fitting:
-                    continue
-                to = max(fitting, key=lambda n: room.get(n, float("inf")))
-                moves.append(Relocation(topic, node, to, weight))
-                room[node] += weight
-                if to in room:
-                    room[to] -= weight
-        return moves
-
-
 class ClimbCost(Struct, frozen=True):
     """Moves a home when that shortens the way of requests: to the home, and up to where their groups meet.
 
@@ -155,10 +123,6 @@ class ClimbCost(Struct, frozen=True):
                 moves.append(Relocation(topic, at, to, gain))
                 homes[topic] = best
         return sorted(moves, key=lambda move: -move.gain)
-
-    def total_us(self, view: DeploymentView) -> float:
-        """Microseconds spent by all requests of the period."""
-        return sum(self._own(view, view.homes, topic) for topic in view.homes)
 
     def _cost(self, view: DeploymentView, homes: dict[Topic, Address], topic: Topic, at: Address) -> float:
         """What the topic and its companions would pay if its home were `at`."""

@@ -82,9 +82,9 @@ def dump_view(view: SharesView) -> bytes:
 class Groups:
     """All groups of an archive. Called by one thread."""
 
-    def __init__(self, directory: Path, config: GroupsConfig = GroupsConfig()) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._machine = GroupCoordinator(config)
+        self._machine = GroupCoordinator(GroupsConfig())
         self._kept: dict[str, bytes] = {}
         self._due: dict[str, Micros] = {}
         self._is_listed = False

@@ -14,6 +14,10 @@ from unisono.runtime.driver.data_directory import take_lock
 
 Level = Literal["off", "deliveries", "all"]
 
+BYTES_MAX = 256 << 20
+KEPT = 4
+"""Full files that are kept beside the one that is written."""
+
 
 def publication(event: Event, now: Micros, lasts_us: Micros = Micros(0)) -> Record:
     """An event as its publisher hands it over; attributes stand in the note, for judges that know filters. `lasts_us`:
@@ -33,13 +37,11 @@ def publication(event: Event, now: Micros, lasts_us: Micros = Micros(0)) -> Reco
 
 
 class JournalFile:
-    """Appends records to `NAME.jsonl`; at `bytes_max` the file becomes `NAME.1.jsonl`, and so on up to `keep`."""
+    """Appends records to `NAME.jsonl`; at `BYTES_MAX` the file becomes `NAME.1.jsonl`, and so on up to `KEPT`."""
 
-    def __init__(
-        self, directory: Path, name: str, header: Header = Header(), bytes_max: int = 256 << 20, keep: int = 4
-    ) -> None:
+    def __init__(self, directory: Path, name: str, header: Header = Header()) -> None:
         self.path = directory / f"{name.replace('/', '-')}.jsonl"
-        self._header, self._bytes_max, self._keep = header, bytes_max, keep
+        self._header = header
         self._lines: list[bytes] = []
         directory.mkdir(parents=True, exist_ok=True)
         self._open()
@@ -55,7 +57,7 @@ class JournalFile:
         try:
             while data:
                 data = data[os.write(self._file, data) :]
-            if os.fstat(self._file).st_size >= self._bytes_max:
+            if os.fstat(self._file).st_size >= BYTES_MAX:
                 self._rotate()
         except OSError as error:
             raise TransportError(f"the journal {self.path} failed: {error.strerror}") from None
@@ -78,9 +80,9 @@ class JournalFile:
 
     def _rotate(self) -> None:
         os.close(self._file)
-        for age in range(self._keep, 0, -1):
+        for age in range(KEPT, 0, -1):
             older = self.path.with_suffix(f".{age}.jsonl")
-            if age == self._keep:
+            if age == KEPT:
                 older.unlink(missing_ok=True)
             elif older.exists():
                 older.rename(self.path.with_suffix(f".{age + 1}.jsonl"))

@@ -73,14 +73,14 @@ class RecordPart(Struct, frozen=True, array_like=True):
 
 
 class ReplicatedLog:
-    """The log of one machine, on a stream; has the interface of `wal.Log`."""
+    """The log of one machine, on a stream; an `InputLog`."""
 
-    def __init__(self, config: ReplicatedConfig, machine: str, inputs: Any, log: LogConfig = LogConfig()) -> None:
+    def __init__(self, config: ReplicatedConfig, machine: str, inputs: Any) -> None:
         self.config = config
         self.bytes_since_snapshot = 0
         self.on_lost: Callable[[Exception], None] | None = None
         """Called, from another thread, when a beat finds that the log is not ours any more."""
-        self._segment_bytes_max = log.segment_bytes_max
+        self._segment_bytes_max = LogConfig().segment_bytes_max
         self._machine, self._owner = machine, secrets.token_hex(8)
         self._decoder = msgspec.msgpack.Decoder(list[tuple[Micros, inputs]])
         self._encoder = msgspec.msgpack.Encoder()
@@ -101,7 +101,7 @@ class ReplicatedLog:
         """Returns when the log is ours: at once if nobody has it, else when its owner has been silent or has left."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._claim(), self._line.loop))
 
-    # from the host: as wal.Log
+    # from the host: as of any `InputLog`
 
     @property
     def height(self) -> int:

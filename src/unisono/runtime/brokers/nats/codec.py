@@ -92,7 +92,6 @@ class Info(Struct, frozen=True):
     tls_required: bool = False
     jetstream: bool = False
     connect_urls: tuple[str, ...] = ()
-    ldm: bool = False
     nonce: str = ""
     """To be signed by whoever has a key."""
 

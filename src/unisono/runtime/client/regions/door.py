@@ -158,7 +158,7 @@ class RegionsPort(LinksOnly):
     def __init__(self, door: RegionsDoor, address: Address, machine: RegionClient, ear: RegionsEar) -> None:
         self.address, self.machine = address, machine
         self.host = Host(address, machine, self)
-        self._door, self._ear = door, ear
+        self._door = door
         # No detour for what comes with every event.
         self.deliver, self.end_turn = ear.deliver, ear.end_turn
         self.refused, self.failed = ear.refused, ear.failed
