@@ -140,12 +140,8 @@ class CausalSession(ContentSession):
         await port.join_mesh()
         self._ports.append(port)
         stream.host = port.host
-        try:
-            await stream.join()
-            await port.meet()
-        except BaseException:
-            await stream.close()
-            raise
+        await stream.join()
+        await port.meet()
 
     async def leave_stream(self, stream: Stream) -> None:
         port = next((port for port in self._ports if port.stream is stream), None)

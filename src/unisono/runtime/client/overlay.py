@@ -93,11 +93,7 @@ class OverlaySession(ContentSession):
         port = self._add_port(stream)
         stream.sid, stream.host = port.address, port.host
         await port.start()
-        try:
-            await stream.join()
-        except BaseException:
-            await stream.close()
-            raise
+        await stream.join()
 
     async def leave_stream(self, stream: Stream) -> None:
         port = next((port for port in self._ports if port.stream is stream), None)

@@ -275,11 +275,7 @@ class SequencedSession(Session):
         await port.start()
         if self._near is not None:
             port.host.post(self._ordering.stand_on(self._near))
-        try:
-            await stream.join()
-        except BaseException:
-            await stream.close()
-            raise
+        await stream.join()
 
     async def leave_stream(self, stream: Stream) -> None:
         if stream not in self._streams or stream.host is None:

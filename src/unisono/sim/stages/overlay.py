@@ -11,7 +11,6 @@ from typing import Any
 from unisono.machine import Advertise, Machine
 from unisono.model.ids import Address
 from unisono.model.predicate import EVERY_EVENT, Filter, parse, to_text
-from unisono.model.settings import NodeSpec
 from unisono.protocols.overlay.broker import Broker
 from unisono.protocols.overlay.client import OverlayClient
 from unisono.protocols.overlay.config import BrokerConfig
@@ -20,6 +19,7 @@ from unisono.sim.host import SimulatedHost
 from unisono.sim.scenario import Scenario
 from unisono.sim.spec import Span, Spec
 from unisono.sim.stages import Operation, Operations
+from unisono.sim.trees import random_tree
 from unisono.sim.world import World
 from unisono.structures.connections import Carried, Connected, Connections
 
@@ -50,7 +50,7 @@ class _Stage:
         self.scenario = scenario
         self.options: OverlayStageOptions = scenario.config(OverlayStageOptions)
         self.dice = world.dice("tree")
-        self.nodes = list(scenario.deployment.nodes) or self._grow()
+        self.nodes = list(scenario.deployment.nodes) or random_tree(self.dice, 2, self.options.brokers_max)
         self.brokers = [node.name for node in self.nodes]
         self.above: dict[str, str] = {}
         self.connections: dict[tuple[str, str], int] = {}
@@ -93,15 +93,6 @@ class _Stage:
         return self.world.now <= workload.begin + workload.duration
 
     # The tree.
-
-    def _grow(self) -> list[NodeSpec]:
-        count = self.dice.randint(2, self.options.brokers_max)
-        shape = self.dice.choice(["star", "line", "any", "any"])
-        nodes = [NodeSpec("n0")]
-        for i in range(1, count):
-            above = {"star": 0, "line": i - 1, "any": self.dice.randrange(i)}[shape]
-            nodes.append(NodeSpec(f"n{i}", parent=f"n{above}"))
-        return nodes
 
     def _where(self) -> Filter:
         values = self.scenario.workload.attributes.get("x", 1)

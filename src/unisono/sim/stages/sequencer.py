@@ -48,6 +48,7 @@ from unisono.sim.spec import Span, Spec
 from unisono.sim.stages import Client, Operation, Operations
 from unisono.sim.stages.listening import Absences, Listening, Witnessing, manager_of
 from unisono.sim.stages.placer import Placer
+from unisono.sim.trees import random_tree
 from unisono.sim.world import World
 from unisono.structures.sessions import Frame, Reborn, Reconnected, Sessions, SessionsConfig
 from unisono.structures.stored import StoredPublications
@@ -127,7 +128,7 @@ class _Stage:
         self.config = ordered(replace(self.options.config, early=how.early, encoding=how.encoding), how.order)
         self.dice = world.dice("tree")
         self.taste = world.dice("content")  # filters do not depend on how topics are cut
-        self.nodes = list(scenario.deployment.nodes) or self._grow()
+        self.nodes = list(scenario.deployment.nodes) or random_tree(self.dice, 1, self.options.nodes_max)
         self.grids: dict[Topic, Cells] = {}
         self.homes = self._choose_homes()
         self.events: dict[tuple[Address, Topic, int], str] = {}
@@ -187,16 +188,6 @@ class _Stage:
         return {"move": self._move}
 
     # The tree.
-
-    def _grow(self) -> list[NodeSpec]:
-        """A random tree: sometimes a star, sometimes a line, mostly neither."""
-        count = self.dice.randint(1, self.options.nodes_max)
-        shape = self.dice.choice(["star", "line", "any", "any"])
-        nodes = [NodeSpec("n0")]
-        for i in range(1, count):
-            above = {"star": 0, "line": i - 1, "any": self.dice.randrange(i)}[shape]
-            nodes.append(NodeSpec(f"n{i}", parent=f"n{above}"))
-        return nodes
 
     def _choose_homes(self) -> dict[Topic, Address]:
         planned = {spec.name: spec.home for spec in self.scenario.deployment.topics}

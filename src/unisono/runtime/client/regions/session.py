@@ -156,11 +156,7 @@ class RegionsSession(ContentSession):
         stream.sid, stream.host = port.address, port.host
         self._streams[port.address] = stream
         await port.start()
-        try:
-            await stream.join()
-        except BaseException:
-            await stream.close()
-            raise
+        await stream.join()
 
     async def leave_stream(self, stream: Stream) -> None:
         port = next((port for port in self.door.ports if port.address == stream.sid), None)

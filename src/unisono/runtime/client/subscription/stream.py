@@ -106,7 +106,11 @@ class Stream:
         if self._was_entered:
             raise MisuseError("a subscription is entered once: make another with session.subscribe(…)")
         self._was_entered = True
-        await self._session.enter_stream(self)
+        try:
+            await self._session.enter_stream(self)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -55,7 +55,7 @@ class CausalRole:
     ) -> None:
         self.me = Address(spec.name)
         self._deployment, self._spec, self._links, self._bounds = deployment, spec, links, bounds
-        self._refused, self._failed = refused, failed
+        self.refused, self.failed = refused, failed
         self._socket = MeshSocket(deployment, token, spec.region, self._hear, self._region_of, refused)
         self._looking: asyncio.Task[None] | None = None
 
@@ -148,11 +148,5 @@ class CausalRole:
     def deliver(self, item: Any) -> None:
         pass
 
-    def refused(self, reason: str) -> None:
-        self._refused(reason)
-
     def end_turn(self) -> None:
         pass
-
-    def failed(self, error: Exception) -> None:
-        self._failed(error)

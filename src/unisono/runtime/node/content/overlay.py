@@ -17,7 +17,7 @@ from unisono.protocols.overlay.deployed import broker_config
 from unisono.protocols.overlay.messages import LinkDown, LinkUp, OverlaySaid
 from unisono.runtime.driver.host import Host, LinksOnly
 from unisono.runtime.links.links import Links, owner
-from unisono.runtime.node.content.peers import BrokerPeers, PeerCounters
+from unisono.runtime.node.content.peers import BrokerPeers
 from unisono.structures.connections import Carried, Connections
 from unisono.structures.matching import INDEX_FROM, warm_up
 from unisono.turns import TurnBounds
@@ -30,6 +30,8 @@ class OverlayRole(LinksOnly):
 
     said = (OverlaySaid,)
     """What it understands."""
+    why_idle: str | None = None
+    """Why it does no work, if it does none."""
 
     def __init__(
         self,
@@ -44,7 +46,8 @@ class OverlayRole(LinksOnly):
         self.broker = Broker(self.me, broker_config(deployment))
         self.host = Host(spec.name, Connections(self.broker, self.me, LinkDown), self, bounds=config)
         self._peers = BrokerPeers(self.host, links, deployment.limits.client_subscriptions_max, LinkDown)
-        self._refused, self._failed, self._links = refused, failed, links
+        self.counters = self._peers.counters
+        self.refused, self.failed, self._links = refused, failed, links
         self._parent = Address(spec.parent) if spec.parent is not None else None
         self._nodes = {Address(node.name) for node in deployment.nodes}
         neighbours = (self._parent, *(Address(child) for child in deployment.children(spec.name)))
@@ -53,20 +56,11 @@ class OverlayRole(LinksOnly):
         self.may_hear: Callable[[Address, Any], bool] = lambda client, message: True
         """Whether a client's rights let it hear this."""
 
-    @property
-    def counters(self) -> PeerCounters:
-        return self._peers.counters
-
     async def start(self) -> None:
         await self.host.start()
 
     async def stop(self) -> None:
         await self.host.stop()
-
-    @property
-    def why_idle(self) -> str | None:
-        """Why it does no work, if it does none."""
-        return None
 
     # connections, as the node hears of them
 
@@ -120,13 +114,7 @@ class OverlayRole(LinksOnly):
     def deliver(self, item: Any) -> None:
         pass
 
-    def refused(self, reason: str) -> None:
-        self._refused(reason)
-
     def end_turn(self) -> None:
         if not self._is_warm and self.broker.subscriptions >= INDEX_FROM:
             self._is_warm = True
             warm_up()
-
-    def failed(self, error: Exception) -> None:
-        self._failed(error)

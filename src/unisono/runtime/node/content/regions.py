@@ -29,7 +29,7 @@ from unisono.protocols.regions.messages import (
 )
 from unisono.runtime.driver.host import Host, LinksOnly
 from unisono.runtime.links.links import Links, owner
-from unisono.runtime.node.content.peers import BrokerPeers, PeerCounters
+from unisono.runtime.node.content.peers import BrokerPeers
 from unisono.structures.connections import Carried, Connections
 from unisono.turns import TurnBounds
 
@@ -43,6 +43,7 @@ class RegionsRole(LinksOnly):
     """A running broker of a hierarchy; the outside of its machine and the sink of what comes for it."""
 
     said = (RegionSaid,)
+    why_idle: str | None = None
 
     def __init__(
         self,
@@ -57,9 +58,10 @@ class RegionsRole(LinksOnly):
         self.broker = RegionBroker(self.me, spec.parent is None, regions_config(deployment))
         self.host = Host(spec.name, Connections(self.broker, self.me, RegionLinkDown), self, bounds=config)
         self._peers = BrokerPeers(self.host, links, deployment.limits.client_subscriptions_max, RegionLinkDown)
+        self.counters = self._peers.counters
         self.heard: Callable[[Address, Any], Any] | None = None
         """What a client may hear of what is said to it; None: everything."""
-        self._refused, self._failed, self._links = refused, failed, links
+        self.refused, self.failed, self._links = refused, failed, links
         self._me = member_of(spec, "")
         self.dials: dict[Address, str] = {}
         """Whom this node dials, and where."""
@@ -72,20 +74,11 @@ class RegionsRole(LinksOnly):
         self._parent: Address | None = None
         self._attached: dict[Address, None] = {}  # addresses of clients that are more than direct connections
 
-    @property
-    def counters(self) -> PeerCounters:
-        return self._peers.counters
-
     async def start(self) -> None:
         await self.host.start()
 
     async def stop(self) -> None:
         await self.host.stop()
-
-    @property
-    def why_idle(self) -> str | None:
-        """Why it does no work, if it does none."""
-        return None
 
     def follow(self, view: GroupView) -> None:
         """Who belongs to which group has changed."""
@@ -220,11 +213,5 @@ class RegionsRole(LinksOnly):
     def deliver(self, item: Any) -> None:
         pass
 
-    def refused(self, reason: str) -> None:
-        self._refused(reason)
-
     def end_turn(self) -> None:
         pass
-
-    def failed(self, error: Exception) -> None:
-        self._failed(error)
