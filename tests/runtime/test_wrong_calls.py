@@ -45,7 +45,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "a topic's name": lambda s: s.publish(["a"], 1),
     "'>' is not a word": lambda s: s.publish("a.>", 1),
     r"'\*' is not a word": lambda s: s.publisher("a.*"),
-    "'0s' is over": lambda s: s.publish("a", 1, deadline="0s"),
+    "'0s' would be over at once": lambda s: s.publish("a", 1, deadline="0s"),
     "attributes is a dict": lambda s: s.publish("a", 1, "key=1"),
     "publisher: the first": lambda s: s.publisher(5),
     "maximum recursion depth": lambda s: s.publish("a", endless()),

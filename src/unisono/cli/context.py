@@ -76,7 +76,7 @@ def reach(where: str, token: str | None = None, authority: str | None = None) ->
     if token is None and found.token_variable is not None:
         token = os.environ.get(found.token_variable)
         if token is None:
-            raise MisuseError(f"context {where} wants its token in the environment variable {found.token_variable}")
+            raise MisuseError(f"context {where}: set the environment variable {found.token_variable} to its token")
     return Destination(found.where, token, authority or found.authority)
 
 

@@ -147,7 +147,7 @@ def _broker_line(report: NodeReport) -> str:
     return (
         f"{counters['links']} links, {counters['clients']} clients, {counters['publications']} publications: "
         f"{counters['detections']} waited for an echo ({echo_ms:.1f} ms on average, "
-        f"{counters['false_positives']} needlessly), {counters['held']} behind one, "
+        f"{counters['false_positives']} needlessly), {counters['held']} after one that waited, "
         f"{counters['dropped']} dropped, {counters['pending']} wait now"
     )
 

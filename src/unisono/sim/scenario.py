@@ -229,7 +229,7 @@ def _operate(world: World, operation: Operation, extra: Operations) -> None:
         case "restart":
             host.restart()
         case _:
-            raise MisuseError(f"nobody knows how to {operation.do!r}")
+            raise MisuseError(f"do = {operation.do!r} is no operation of this scenario (docs/reference/scenarios.md)")
 
 
 def encode(scenario: Scenario) -> bytes:

@@ -129,7 +129,7 @@ class CausalOrder:
     def send(self, groups: tuple[int, ...], deadline: int, body: object, clock: int) -> CausalFrame:
         """A frame of our own; it is to be given to `receive` like any other."""
         if self.me is None or not self.may_send(clock):
-            raise InvariantError("a frame was sent by nobody, or before its time")
+            raise InvariantError("a frame of our own needs a name, and a clock that may send now")
         stamp = self.earliest(clock)
         frame = CausalFrame(self.me, stamp, groups, deadline, self.past_at(stamp), body)
         self.knowledge.high = stamp

@@ -66,7 +66,7 @@ class ContentSession(Session):
 
     def _stream(self, request: SubscribeRequest) -> EventStream:
         if request.on_stall != "wait":
-            raise MisuseError(f"on_stall {request.on_stall!r} is not built: {self.why_no_stall}")
+            raise MisuseError(f"on_stall={request.on_stall!r} cannot be had here, only 'wait': {self.why_no_stall}")
         start = request.start if request.name is None else "named"
         choose(request.promise, self._offer(), start, request.group, content=True)
         return Stream(

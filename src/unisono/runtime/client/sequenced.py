@@ -183,8 +183,9 @@ class SequencedSession(Session):
     def _plain(self, request: SubscribeRequest) -> Stream:
         start, promise = request.start, request.promise
         if request.on_stall not in ("wait", self._ordering.on_stall):
-            why = f"by {self.deployment.sequencing.by}: 'wait' or {self._ordering.on_stall!r}"
-            raise PlanError(f"on_stall={request.on_stall!r} is not what topics can do {why}")
+            allowed = f"'wait' or {self._ordering.on_stall!r}"
+            by = self.deployment.sequencing.by
+            raise PlanError(f"on_stall={request.on_stall!r}: where sequencing.by is {by!r}, it is {allowed}")
         cut = [topic for topic in request.topics if topic in self.grids]
         replays = start != "latest" or promise.reliability == "reliable"
         if cut and (replays or request.name is not None):

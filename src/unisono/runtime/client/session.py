@@ -363,7 +363,7 @@ class Session(ABC):
         expect("deadline", deadline, str, 'text with a unit, like "300ms"')
         deadline_us = parse_span(deadline, "deadline")
         if not deadline_us:
-            raise MisuseError(f"deadline: {deadline!r} is over before anybody can be told; leave it out for none")
+            raise MisuseError(f"deadline={deadline!r} would be over at once: give a longer one, or leave it out")
         return deadline_us
 
     def check_subscribe(self, topics: list[str]) -> None:

@@ -218,5 +218,5 @@ def local_host_towards(there: Endpoint) -> str:
         try:
             probe.connect(there)
         except OSError as error:
-            raise TransportError(f"no way to {there[0]}:{there[1]}: {error.strerror or error}") from None
+            raise TransportError(f"{there[0]}:{there[1]} cannot be reached: {error.strerror or error}") from None
         return str(probe.getsockname()[0])

@@ -17,7 +17,7 @@ class DelayProxy:
 
     def __init__(self, delay_us: Micros, waiting_bytes_max: int = 32 * 1024 * 1024) -> None:
         if delay_us < 0:
-            raise MisuseError(f"a delay of {delay_us} us")
+            raise MisuseError(f"delay_us={delay_us}: at least 0")
         self.delay_us = delay_us
         self.waiting_bytes_max = waiting_bytes_max
         self.target: tuple[str, int] | None = None

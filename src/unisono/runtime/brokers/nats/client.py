@@ -113,7 +113,7 @@ class NatsClient:
     async def ping(self) -> None:
         """Returns when the server has handled everything sent before; raises TransportError if the line breaks."""
         if self.wire is None:
-            raise TransportError("there is no connection now")
+            raise TransportError("the connection to the NATS server is lost, and is dialled again")
         await self.wire.ping()
 
     async def request(self, subject: bytes, payload: bytes, timeout_s: float = 5.0, headers: bytes = b"") -> Msg:
