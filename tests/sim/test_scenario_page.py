@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unisono.audit import judge
-from unisono.sim import disk, ens, faults, host, links, scenario, stages, workloads
+from unisono.sim import disk, ens, faults, links, scenario, service, stages, workloads
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = [
@@ -22,7 +22,7 @@ TABLES = [
     links.TwoClass,
     links.ByRegion,
     ens.EnsSpec,
-    host.ServiceSpec,
+    service.ServiceSpec,
     disk.DriverSpec,
     faults.Crash,
     faults.BadDisk,

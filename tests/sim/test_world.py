@@ -22,8 +22,8 @@ from unisono.model.event import Event
 from unisono.model.ids import Address, Topic
 from unisono.model.region import LatencyTable
 from unisono.model.time import Micros
-from unisono.sim.host import ServiceSpec
 from unisono.sim.links import ByRegion, Fixed, LinkSpec
+from unisono.sim.service import ServiceSpec
 from unisono.sim.spec import Span
 from unisono.sim.world import World
 
@@ -237,10 +237,10 @@ def busy_host(when_full: Any) -> tuple[World, Obedient, Any]:
 
 def test_a_saturated_host_drops_and_keeps_waiting_short() -> None:
     world, machine, host = busy_host("drop")
-    assert host.dropped > 50
-    assert len(machine.seen) == 100 - host.dropped
+    assert host.queue.dropped > 50
+    assert len(machine.seen) == 100 - host.queue.dropped
     assert max(now - message for message, now in machine.seen) <= 10 * 6
-    assert sum(record.kind == "refuse" for record in world.records) == host.dropped
+    assert sum(record.kind == "refuse" for record in world.records) == host.queue.dropped
 
 
 def test_a_saturated_host_that_pushes_back_loses_nothing_and_waiting_grows() -> None:

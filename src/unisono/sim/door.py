@@ -52,6 +52,6 @@ class SimulatedDoor:
     def _fire(self, key: str, at: Micros, life: int) -> None:
         if life != self._host.life or self._timers.get(key) != at:
             return
-        if not self._host.is_postponed(lambda: self._fire(key, at, life)):
+        if not self._host.queue.is_postponed(lambda: self._fire(key, at, life)):
             del self._timers[key]
             self.ask(Fired(key))

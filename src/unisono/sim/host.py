@@ -7,13 +7,11 @@ after a commit. A restart makes a new machine, restores the snapshot, replays th
 gives `Restarted`. The first start of a durable machine is a restart from an empty disk. A machine that is not durable
 starts anew, under a new name.
 
-A host may take time to serve a message and may have a bounded queue (`ServiceSpec`; off by default, then messages cost
-nothing and only links and waiting make latency).
+What arrives and cannot be handled at once waits in a `ServiceQueue`.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -48,7 +46,7 @@ from unisono.protocols.sequencer.named import NamedPublications
 from unisono.sim.disk import DriverSpec, SimulatedDisk
 from unisono.sim.door import SimulatedDoor
 from unisono.sim.recording import events_in, write_notice
-from unisono.sim.spec import Span, Spec
+from unisono.sim.service import ServiceQueue, ServiceSpec
 from unisono.structures.sessions import Forgotten, Sessions
 from unisono.structures.stored import StoredPublications
 from unisono.turns import Arrangement, Logged, TurnBounds, TurnPlanner
@@ -64,15 +62,6 @@ Arrange = Callable[[Any], Arrangement | None]
 
 def as_it_is(machine: Machine) -> None:
     """Nothing."""
-
-
-class ServiceSpec(Spec, frozen=True):
-    """How a host works off its messages."""
-
-    per_message_us: Span = Span(0)
-    queue_max: int = 1_000
-    when_full: Literal["drop", "push back"] = "drop"
-    """`drop` loses what finds the queue full; `push back` leaves it with its sender until there is room."""
 
 
 FOR_THE_DOOR = frozenset((Began, Forgotten, HomeReborn, Inherited))
@@ -115,7 +104,6 @@ class SimulatedHost:
         self.commit_extra_us = 0
         """How much longer than usual a commit takes now."""
         self.effects = 0
-        self.dropped = 0
         self.on_crash: Callable[[], None] | None = None
         """What the world has planned for the moment after the next crash: mostly a restart."""
         self.on_down: Callable[[], None] | None = None
@@ -143,21 +131,16 @@ class SimulatedHost:
         """The filter its subscriptions have, as the journal tells it."""
         self.disk = SimulatedDisk()
         self._build, self._arrange, self._driver = build, arrange, driver
-        self._service = service
         self._snapshot_every = snapshot_every
         self._skew_us = 0
         self._is_turning = False  # between the decision to take a turn and its last effect
         self._committing: list[Logged] = []
         self._alarm: Micros | None = None
-        self._resumed: list[Callable[[], None]] = []  # what has to wait while it is paused
         self._beneath: dict[Topic, int | None] = {}  # topics joined at the ENS; since when in force
         self.known_at: dict[str, int] = {}  # event -> when this life first knew of it; only if a deadline is judged
         self.position = 0  # notifications so far
         self._sequence = 0
-        self._pauses = 0
-        self._waiting: deque[Any] = deque()
-        self._overflow: deque[Any] = deque()
-        self._busy = False
+        self.queue = ServiceQueue(world, service, self._handle, self._note_dropped)
         self._last_confirm = 0
 
     # -- life and death
@@ -224,13 +207,10 @@ class SimulatedHost:
             self.disk.write(self._committing)  # whole, before the power was gone
         self._committing = []
         self._alarm, self._is_turning = None, False
-        self._resumed.clear()
-        self._waiting.clear()
-        self._overflow.clear()
+        self.queue.lose_all()
         self._beneath.clear()
         self.subscribed.clear()
         self.known_at.clear()
-        self._busy = False
         self.world.ens.forget(self)
         self.world.note("crash", self.name)
         if self.on_down is not None:
@@ -261,24 +241,10 @@ class SimulatedHost:
         self.on_forgotten()
 
     def pause(self) -> None:
-        self._pauses += 1
-
-    def is_postponed(self, action: Callable[[], None]) -> bool:
-        """Whether it is paused; then this happens as soon as it goes on."""
-        if self._pauses:
-            self._resumed.append(action)
-        return self._pauses > 0
+        self.queue.pause()
 
     def resume(self) -> None:
-        self._pauses -= 1
-        if self._pauses:
-            return
-        resumed, self._resumed = self._resumed, []
-        for action in resumed:
-            action()
-        if not self._busy:
-            self._serve()
-        if self.is_up:
+        if self.queue.resume() and self.is_up:
             self._ring(self._alarm, self.life)
 
     # -- from the application
@@ -344,38 +310,10 @@ class SimulatedHost:
                 self.world.note("arrive", self.name, subscriber=self.name, event=event.id)
         if isinstance(message, Joined) and message.topic in self._beneath:
             self._beneath[message.topic] = self.world.now
-        if self._service is None and not self._pauses and not self._waiting:
-            self._handle(message)
-            return
-        if self._service is not None and len(self._waiting) >= self._service.queue_max:
-            if self._service.when_full == "push back":
-                self._overflow.append(message)
-            else:
-                self.dropped += 1
-                self.world.note("refuse", self.name, note=f"queue full, {_tag_of(message)} dropped")
-            return
-        self._waiting.append(message)
-        if not self._busy and not self._pauses:
-            self._serve()
+        self.queue.put(message)
 
-    def _serve(self) -> None:
-        """Works off the queue: all of it at once without service time, else one message per service time."""
-        if self._service is None or not self._service.per_message_us:
-            while self._waiting and not self._pauses and self.is_up:
-                self._handle(self._waiting.popleft())
-        elif self._waiting:
-            self._busy = True
-            self.world.after(self._service.per_message_us, self._served, self.life)
-
-    def _served(self, life: int) -> None:
-        if life != self.life:
-            return
-        self._busy = False
-        self._handle(self._waiting.popleft())
-        if self.is_up and not self._pauses:
-            if self._overflow:
-                self._waiting.append(self._overflow.popleft())
-            self._serve()
+    def _note_dropped(self, message: Any) -> None:
+        self.world.note("refuse", self.name, note=f"queue full, {_tag_of(message)} dropped")
 
     def confirm_broadcast(self, delay: int) -> None:
         """The service beneath has the oldest broadcast of this life that it had not confirmed."""
@@ -386,8 +324,8 @@ class SimulatedHost:
     def _confirm(self, life: int) -> None:
         if life != self.life:
             return
-        if self._pauses or self._waiting:  # it does not overtake what was said before it
-            self._waiting.append(_CONFIRMED)
+        if not self.queue.keeps_up:  # it does not overtake what was said before it
+            self.queue.append(_CONFIRMED)
         elif self.turns.confirmed(1):
             self.wake()
 
@@ -431,7 +369,7 @@ class SimulatedHost:
     def _turn(self, life: int) -> None:
         if life != self.life:
             return
-        if self.is_postponed(lambda: self._turn(life)):
+        if self.queue.is_postponed(lambda: self._turn(life)):
             return
         commit = self.turns.handle(self.clock())
         self._arm()
@@ -458,7 +396,7 @@ class SimulatedHost:
     def _committed(self, life: int) -> None:
         if life != self.life:
             return
-        if self.is_postponed(lambda: self._committed(life)):
+        if self.queue.is_postponed(lambda: self._committed(life)):
             return
         self.disk.write(self._committing)
         self._committing = []
@@ -527,7 +465,7 @@ class SimulatedHost:
             self.world.at(at - self._skew_us, self._ring, at, self.life)
 
     def _ring(self, at: Micros | None, life: int) -> None:
-        if life != self.life or at is None or at != self._alarm or self._pauses:
+        if life != self.life or at is None or at != self._alarm or self.queue.is_paused:
             return
         self._alarm = None
         self.turns.ring(self.clock())

@@ -29,8 +29,8 @@ from unisono.sim import stages
 from unisono.sim.disk import DriverSpec
 from unisono.sim.ens import EnsSpec
 from unisono.sim.faults import Fault, schedule_faults
-from unisono.sim.host import ServiceSpec
 from unisono.sim.links import LinkRule, LinkSpec
+from unisono.sim.service import ServiceSpec
 from unisono.sim.spec import Span, Spec, plain, read
 from unisono.sim.stages import Client, Operation, Operations
 from unisono.sim.workloads import Workload, WorkloadSpec

@@ -17,8 +17,9 @@ from unisono.model.journal import Kind, Record
 from unisono.model.region import LatencyTable
 from unisono.sim.disk import DriverSpec
 from unisono.sim.ens import EnsSpec, SimulatedEns, build_ens
-from unisono.sim.host import Arrange, Build, ServiceSpec, SimulatedHost, as_it_is
+from unisono.sim.host import Arrange, Build, SimulatedHost, as_it_is
 from unisono.sim.links import LinkRule, LinkSpec, Network
+from unisono.sim.service import ServiceSpec
 
 STEPS_MAX = 50_000_000
 """A run that takes more steps than this does not come to rest; the largest experiments stay well below."""

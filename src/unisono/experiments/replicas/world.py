@@ -22,8 +22,9 @@ from unisono.protocols.uec.config import UecConfig
 from unisono.protocols.uec.log import KeyedRollbacks
 from unisono.protocols.uec.messages import Ordered, Placed
 from unisono.protocols.uec.site import UecSite
-from unisono.sim.host import ServiceSpec, SimulatedHost
+from unisono.sim.host import SimulatedHost
 from unisono.sim.links import LinkRule, LinkSpec, Uniform
+from unisono.sim.service import ServiceSpec
 from unisono.sim.spec import Span
 from unisono.sim.world import World
 
@@ -137,7 +138,7 @@ def _result(
         total,
         fmean(latencies) / MILLISECOND if latencies else 0.0,
         max(missing, 0) / (operations * len(names)),
-        sum(world.host(name).dropped for name in names) / max(copies.total(), 1),
+        sum(world.host(name).queue.dropped for name in names) / max(copies.total(), 1),
         copies["operation"] / (operations * (len(names) - 1)),
         all(machine.log.applied == machines[0].log.applied for machine in machines),
     )
