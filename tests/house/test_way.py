@@ -10,10 +10,9 @@ import pytest
 
 from tests.house import way
 
-FILES_MAX = 57
-"""The way may get shorter; who makes it longer says here why: what is stored, and what a node lets in, are machines of
-their own files, the tree and the clock order share one door, and a publication may be a span of OpenTelemetry.
-What is held back has a bound that is looked at. Where an event comes in its group is asked for before its timestamp is
+FILES_MAX = 49
+"""The way may get shorter; who makes it longer says here why: what a node lets in is a machine of its own file, what
+is held back has a bound that is looked at, and where an event comes in its group is asked for before its timestamp is
 made."""
 
 

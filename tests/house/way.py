@@ -217,8 +217,19 @@ def listed() -> dict[str, dict[str, list[str]]]:
     return found
 
 
+def agreed(tries_max: int = 5) -> dict[str, dict[str, list[str]]]:
+    """The hops that two traces agree on: on a busy machine a timer may come due during one."""
+    seen: list[dict[str, dict[str, list[str]]]] = []
+    for _ in range(tries_max):
+        found = hops(trace())
+        if found in seen:
+            return found
+        seen.append(found)
+    return min(seen, key=lambda found: sum(len(names) for files in found.values() for names in files.values()))
+
+
 if __name__ == "__main__":
-    found = hops(trace())
+    found = agreed()
     if sys.argv[1:] == ["--print"]:
         print(json.dumps(found))
     else:

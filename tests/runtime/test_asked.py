@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unisono.runtime.client.publishing.pending_requests import PendingRequests
+from unisono.runtime.client.publishing.topic_window import PendingRequests
 
 
 @settings(max_examples=200, deadline=None)

@@ -23,8 +23,7 @@ from unisono.model.time import Micros
 from unisono.runtime.brokers.contract import Item
 from unisono.runtime.brokers.sequencer_codec import NO_ATTRIBUTES, check_room_beside, publisher_on
 from unisono.runtime.client.measures import Outcomes
-from unisono.runtime.client.publishing.pending_requests import PendingRequests
-from unisono.runtime.client.publishing.topic_window import Asker, Outcome, PublicationRow, TopicWindow
+from unisono.runtime.client.publishing.topic_window import Asker, Outcome, PendingRequests, PublicationRow, TopicWindow
 from unisono.runtime.client.tracing import EventTracing
 from unisono.runtime.driver.host import Host
 
