@@ -40,7 +40,7 @@ class MemoryDeployment:
         """A session, as by `unisono.connect(world.url)`."""
         return connect(self.url, **options)
 
-    def set_weather(self, loss: float = 0.0, delay: str | None = None, reorder: bool = False, seed: int = 0) -> None:
+    def set_faults(self, loss: float = 0.0, delay: str | None = None, reorder: bool = False, seed: int = 0) -> None:
         """What happens to events and stamps from now on: a share lost, each delayed by up to `delay`."""
         hub = self._node.hub
         hub.config = structs.replace(hub.config, faults=_faults(loss, delay, reorder, seed))

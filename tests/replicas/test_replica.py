@@ -470,9 +470,9 @@ async def test_a_number_that_will_not_come_stops_the_replica_before_it_differs(t
         forgetful(session, tmp_path / "a.db", "a") as replica,
     ):
         await (await replica.transaction(STOCK)).stable()
-        world.set_weather(loss=1.0)
+        world.set_faults(loss=1.0)
         assert isinstance(await session.publish("ops", b"has a number, and is lost"), unisono.Accepted)
-        world.set_weather()
+        world.set_faults()
         later = await replica.execute("UPDATE stock SET n = n + 1")
         with pytest.raises(DataLossError, match="will not come"):
             await later.stable()

@@ -140,7 +140,7 @@ def test_lost_payloads_are_told_as_gaps_and_nothing_is_reordered() -> None:
             world.connect() as session,
             session.subscribe("a", deadline="100ms") as stream,
         ):
-            world.set_weather(loss=0.2, delay="5ms", reorder=True, seed=3)
+            world.set_faults(loss=0.2, delay="5ms", reorder=True, seed=3)
             publisher = await session.publisher("a")
             await publisher.send_all(range(100))
             await publisher.drain()
