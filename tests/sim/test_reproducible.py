@@ -1,6 +1,5 @@
 """A seed decides a run to the last byte. Long runs are compared over their first virtual seconds."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -9,23 +8,15 @@ from functools import cache
 
 import pytest
 
-from unisono.model.journal import encode_line
+from tests.sim.records import digest
 from unisono.sim import scenario
 
-FIRST_US = 1_000_000
 PLAY_ALL = """
 import json
-from tests.sim.test_reproducible import digest
+from tests.sim.records import digest
 from unisono.sim import scenario
 print(json.dumps({name: digest(name, 3) for name in scenario.names()}))
 """
-
-
-def digest(name: str, seed: int) -> str:
-    chosen = scenario.load(name)
-    world = scenario.stage(chosen, seed)
-    world.run(until=chosen.workload.begin + FIRST_US)
-    return hashlib.sha256(b"".join(map(encode_line, world.records))).hexdigest()
 
 
 @cache
