@@ -21,13 +21,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import unisono
-from unisono.cli.up import _free_ports
 from unisono.model.deployment import Deployment
 from unisono.model.mesh import CausalSpec
 from unisono.model.settings import BrokerSpec, Kind, NodeSpec, Sequencing
 from unisono.runtime.client.causal import CausalSession
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.node.node import Node, NodeConfig
+from unisono.runtime.tools.ports import free_ports
 
 TOPICS = ("trades", "quotes")
 EVENTS, SINGLES, ROUNDS, IDLE_S, PATIENCE_S = 1_500, 60, 3, 3.0, 10.0
@@ -37,7 +37,7 @@ KINDS: tuple[Kind, ...] = ("causal", "sequencer")
 
 @asynccontextmanager
 async def world(kind: Kind, base: Path) -> AsyncGenerator[Deployment, None]:
-    *ports, beneath = _free_ports(3)
+    *ports, beneath = free_ports(3)
     nodes = tuple(
         NodeSpec(
             f"n{number}",

@@ -24,7 +24,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from joins import cpu_s
-from ordering.world import free_ports
 
 import unisono
 from unisono.model.deployment import Deployment, dump_deployment
@@ -33,6 +32,7 @@ from unisono.model.ids import Address
 from unisono.model.settings import BrokerSpec, NodeSpec, Sequencing, TopicSpec
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.tools.nats_server import NatsServer
+from unisono.runtime.tools.ports import free_ports
 
 GROUPS, TOPICS, TURN, TURNS_AT_ONCE = 4, 4, 8, 64
 MESSAGES, ROUNDS, BORN = 40_960, 3, 400

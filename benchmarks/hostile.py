@@ -47,6 +47,7 @@ from unisono.runtime.links import control
 from unisono.runtime.links.archive_messages import Fetch
 from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, decode_hello, encode_frame
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 HUB, ME = Address("hub"), Address("mallory")
 WINDOW = 500
@@ -212,23 +213,13 @@ async def honest(session: Session, seconds: float) -> float:
     return heard / (time.monotonic() - began)
 
 
-def two_free_ports() -> int:
-    """The first of them. Systems give those above 32767 to connections, of which an attacker makes many."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 1))
-            return port
-
-
 async def play(seconds: float, case: str, share: float, turns: int) -> tuple[list[Turn], int]:
     """A node of its own, and an honest session: beside a spinner, beside the attacker, and alone, again and again.
 
     The second is how much the node has refused.
     """
     with TemporaryDirectory(prefix="bench-hostile-") as name:
-        port = two_free_ports()
+        port = free_ports(1)[0]
         spec = NodeSpec("hub", listen=f"127.0.0.1:{port}", roles=("sequencer", "broker", "archive"), data="data")
         deployment = Deployment(1, "hostile", nodes=(spec,), broker=BrokerSpec("embedded"))
         file = Path(name) / "deployment.toml"

@@ -27,7 +27,7 @@ from unisono.model.deployment import Deployment, NodeSpec, Sequencing
 from unisono.runtime.client.session import Session
 from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.node.node import Node
-from unisono.runtime.tools.postgres_server import PostgresServer
+from unisono.runtime.tools.ports import free_ports
 
 JAVA = Path(__file__).parent / "java"
 MEMBERS, EVENTS, BYTES = 4, 1000, 100
@@ -66,7 +66,7 @@ def built() -> str | None:
 
 
 def jgroups(path: str, rate: int) -> dict[str, Any]:
-    first = PostgresServer.free_port()
+    first = free_ports(1)[0]
     given = [str(value) for value in (first, MEMBERS, events_at(rate), rate, BYTES)]
     made = subprocess.run(
         ["java", "-cp", path, "SequencerBench", *given], capture_output=True, text=True, check=True, timeout=300
@@ -101,7 +101,7 @@ async def publish(sessions: list[Session], names: list[str], rate: int, events: 
 
 async def ordered(rate: int, topics: int, base: Path) -> dict[str, Any]:
     events, names = events_at(rate), [f"t{number:02d}" for number in range(topics)]
-    spec = NodeSpec("hub", listen=f"127.0.0.1:{PostgresServer.free_port()}", roles=("sequencer", "broker"))
+    spec = NodeSpec("hub", listen=f"127.0.0.1:{free_ports(1)[0]}", roles=("sequencer", "broker"))
     deployment = Deployment(1, "bench", nodes=(spec,), sequencing=Sequencing(order="global"))
     node = Node(deployment, "hub", base)
     await node.start()

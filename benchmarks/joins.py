@@ -18,13 +18,12 @@ from subprocess import Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ordering.world import free_ports
-
 import unisono
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.runtime.client.sequenced import SequencedSession
 from unisono.runtime.driver.loop import run as run_loop
+from unisono.runtime.tools.ports import free_ports
 
 AT_ONCE = ((10, 1), (100, 1), (1000, 1), (5000, 1), (1000, 2), (100, 20), (10, 200))
 ONE_MORE = (100, 200, 400, 1000)

@@ -24,7 +24,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from msgspec import structs
-from ordering.world import free_ports
 
 import unisono
 from unisono.model.deployment import Deployment, dump_deployment
@@ -37,6 +36,7 @@ from unisono.runtime.client.regions import RegionsSession
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 SUBSCRIBERS = 10
 AWAY_US = Micros(20_000)

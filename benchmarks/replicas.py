@@ -30,6 +30,7 @@ from unisono.postgres.address import is_postgres
 from unisono.replicas import Replica, ReplicaConfig
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 from unisono.runtime.tools.postgres_server import PostgresServer
 
 OPERATIONS = 4000
@@ -147,7 +148,7 @@ async def deployed(base: Path) -> AsyncGenerator[tuple[Deployment, int]]:
     """JetStream, a sequencer and an archive, and the process of the broker."""
     broker = NatsServer(base / "nats", NatsServerConfig(jetstream=True))
     await broker.start()
-    ports = [PostgresServer.free_port() for _ in range(2)]
+    ports = free_ports(2)
     nodes = (
         NodeSpec("hub", listen=f"127.0.0.1:{ports[0]}", data="data"),
         NodeSpec("shelf", listen=f"127.0.0.1:{ports[1]}", parent="hub", roles=("archive",), data="data"),

@@ -7,7 +7,7 @@ subscription and one publication in ten is for another region's topic. All four 
 
 `direct` and `bound` are computed for these very people and events: the mean of the payloads' ways, and what no order
 can beat. Publishers know where their topics live: who publishes on one for the first time asks, once. `default` begins
-with topics born where they were first used, and is measured after `WARM_S` of this demand; then everybody goes home,
+with topics born where they were first used, and is measured after `warm_s` of this demand; then everybody goes home,
 and other people want in each region what those of the region before did: `default, changed` is measured in the last
 10 s of their first minute. `by clock, leans` has default settings but for the planned homes as keepers, and one order
 for all where the others have one per pair of subscribers; `by clock, causes first` also has causes before effects
@@ -20,7 +20,9 @@ its own. `times_plan` and `times_central`: means, in this run. `--only "3 region
 five runs say more.
 """
 
+import argparse
 import asyncio
+import json
 import os
 import statistics
 import sys
@@ -35,7 +37,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import nats as nats_py
-from ordering.world import free_ports
 
 import unisono
 from unisono.experiments.sequencer.bound import direct_and_bound_us
@@ -48,6 +49,7 @@ from unisono.planning.placement import Demand, Interest, place, stars
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 REGIONS = {
     3: ("us-east-1", "eu-west-1", "ap-northeast-1"),
@@ -56,11 +58,23 @@ REGIONS = {
 WORKLOADS = {"everywhere": 1.0, "local": 0.0, "10 % remote": 0.1}
 PER_REGION, TOPICS_PER_REGION, EACH = 4, 4, 4
 EVENTS_PER_S = 30.0
-MEASURED_S = 10.0
-WARM_S, PLANNED_WARM_S, PLAIN_WARM_S = 30.0, 5.0, 1.0
-CHANGED_S = 60.0
-"""So long after a change of demand the last event is published."""
 TAIL_S = 3.0
+
+
+class Spans(NamedTuple):
+    """How long people publish before they are measured, and while they are."""
+
+    measured_s: float = 10.0
+    warm_s: float = 30.0
+    planned_warm_s: float = 5.0
+    plain_warm_s: float = 1.0
+    changed_s: float = 60.0
+    """So long after a change of demand the last event is published."""
+    by_clock: bool = True
+
+
+SMALL = Spans(2.0, 2.0, 1.0, 1.0, 4.0, by_clock=False)
+"""For a look at whether all of it still runs."""
 
 
 class Event(NamedTuple):
@@ -139,6 +153,7 @@ class World:
                 sequencing=sequencing,
             )
             views.append(deployment)
+        started = []
         for region, view in zip(self.regions, views):
             directory = self.directory / name / region
             directory.mkdir(parents=True)
@@ -153,7 +168,18 @@ class World:
                 node = Popen([*command, "--journal", "off"], stderr=log, stdout=log)
             stack.callback(node.wait)
             stack.callback(node.terminate)
+            started.append((region, node, directory / "node.log"))
+        for one in started:
+            await listening(*one)
         return views
+
+
+async def listening(name: str, node: Popen[bytes], log: Path) -> None:
+    """Returns when it does; a node that ends instead is told of by what it said last."""
+    while "listens on port" not in (said := log.read_text()):
+        if node.poll() is not None:
+            raise SystemExit(f"node {name} ended: {' '.join(said.strip().splitlines()[-1:]) or node.returncode}")
+        await asyncio.sleep(0.05)
 
 
 class People(NamedTuple):
@@ -253,7 +279,7 @@ async def play(people: People, publish: Publish, heard: Heard, warm_s: float) ->
     await asyncio.sleep(TAIL_S)
 
 
-async def raw(world: World, people: People, heard: Heard) -> None:
+async def raw(world: World, people: People, heard: Heard, plain_warm_s: float) -> None:
     publishers = [await nats_py.connect(url) for url in world.urls]
     subscribers = []
 
@@ -271,7 +297,7 @@ async def raw(world: World, people: People, heard: Heard) -> None:
     async def publish(site: int, topic: str, payload: bytes) -> None:
         await publishers[site].publish(f"raw.{topic}", payload)
 
-    await play(people, publish, heard, PLAIN_WARM_S)
+    await play(people, publish, heard, plain_warm_s)
     for client in [*publishers, *subscribers]:
         await client.close()
 
@@ -280,7 +306,7 @@ async def _say_nothing(error: Exception) -> None:
     """An ordered consumer wants to be made again when its connection is closed."""
 
 
-async def central(world: World, people: People, heard: Heard) -> None:
+async def central(world: World, people: People, heard: Heard, plain_warm_s: float) -> None:
     first = await nats_py.connect(world.central[world.hub])
     name = people.topics[0].partition("-")[0]
     await first.jetstream().add_stream(name=name, subjects=[f"central.{name}.>"])
@@ -301,7 +327,7 @@ async def central(world: World, people: People, heard: Heard) -> None:
     async def publish(site: int, topic: str, payload: bytes) -> None:
         await contexts[site].publish(f"central.{name}.{topic}", payload)
 
-    await play(people, publish, heard, PLAIN_WARM_S)
+    await play(people, publish, heard, plain_warm_s)
     for client in [*publishers, *subscribers, first]:
         await client.close()
 
@@ -378,8 +404,9 @@ def row(case: str, way: str, people: People, world: World, heard: Heard, since_s
     }
 
 
-async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> list[dict[str, Any]]:
+async def measure(count: int, workloads: tuple[str, ...], spans: Spans = Spans()) -> list[dict[str, Any]]:
     Path("out").mkdir(exist_ok=True)
+    measured_s = spans.measured_s
     rows: list[dict[str, Any]] = []
 
     def keep(workload: str, way: str, people: People, heard: Heard, since_s: float, **more: Any) -> None:
@@ -390,12 +417,14 @@ async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> 
         async with AsyncExitStack() as stack:
             world = World(REGIONS[count], Path(name).absolute(), stack)
             await world.start_servers()
-            people = {each: draw(count, each, MEASURED_S, PLAIN_WARM_S) for each in workloads}
+            people = {each: draw(count, each, measured_s, spans.plain_warm_s) for each in workloads}
             for way, go in (("raw NATS", raw), ("one central stream", central)):
                 hearing = {each: Heard() for each in workloads}
-                await asyncio.gather(*(go(world, people[each], hearing[each]) for each in workloads))
+                await asyncio.gather(
+                    *(go(world, people[each], hearing[each], spans.plain_warm_s) for each in workloads)
+                )
                 for each in workloads:
-                    keep(each, way, people[each], hearing[each], PLAIN_WARM_S)
+                    keep(each, way, people[each], hearing[each], spans.plain_warm_s)
             trees = [tree for tree in stars(world.table) if tree.parents[world.hub] < 0]
             planned = {each: place(people[each].demand(world.regions), world.table, trees).homes for each in workloads}
 
@@ -410,8 +439,8 @@ async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> 
                 turns = {}
                 for each in kinds:
                     first, *then = ways.values()
-                    turns[each] = [Turn(draw(count, each, MEASURED_S, first), first)]
-                    turns[each] += [Turn(shifted(draw(count, each, MEASURED_S, warm), count), warm) for warm in then]
+                    turns[each] = [Turn(draw(count, each, measured_s, first), first)]
+                    turns[each] += [Turn(shifted(draw(count, each, measured_s, warm), count), warm) for warm in then]
                 async with AsyncExitStack() as nodes:
                     views = {
                         each: await world.start_nodes(
@@ -425,13 +454,15 @@ async def measure(count: int, workloads: tuple[str, ...] = tuple(WORKLOADS)) -> 
                         keep(each, title, turn.people, what, turn.warm_s, **more)
 
             tree = Sequencing()
-            await go_ordered("plan", tree, planned, {"homes by plan": PLANNED_WARM_S})
-            both = {"default": WARM_S, "default, changed": CHANGED_S - MEASURED_S}
+            await go_ordered("plan", tree, planned, {"homes by plan": spans.planned_warm_s})
+            both = {"default": spans.warm_s, "default, changed": spans.changed_s - measured_s}
             await go_ordered("default", tree, {}, both)
             causal = Sequencing(by="clock", order="causal")
-            for each in workloads:  # fifteen nodes that beat are more than two cores can carry
-                await go_ordered("causes", causal, planned, {"by clock, causes first": PLANNED_WARM_S}, (each,))
-                await go_ordered("leans", Sequencing(by="clock"), planned, {"by clock, leans": WARM_S}, (each,))
+            for each in (
+                workloads if spans.by_clock else ()
+            ):  # fifteen nodes that beat are more than two cores can carry
+                await go_ordered("causes", causal, planned, {"by clock, causes first": spans.planned_warm_s}, (each,))
+                await go_ordered("leans", Sequencing(by="clock"), planned, {"by clock, leans": spans.warm_s}, (each,))
     compare(rows)
     return rows
 
@@ -454,3 +485,13 @@ def run(only: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
         )
         if chosen:
             yield from run_loop(measure(count, chosen))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--regions", type=int, default=5, choices=REGIONS)
+    parser.add_argument("--workload", default="local", choices=WORKLOADS)
+    parser.add_argument("--small", action="store_true", help="seconds instead of minutes, and not by clock")
+    asked = parser.parse_args()
+    for one in run_loop(measure(asked.regions, (asked.workload,), SMALL if asked.small else Spans())):
+        sys.stdout.write(json.dumps(one) + "\n")

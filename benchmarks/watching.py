@@ -20,6 +20,7 @@ import unisono
 from unisono.model.deployment import Deployment
 from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
 from unisono.runtime.node.node import Node, NodeConfig
+from unisono.runtime.tools.ports import free_ports
 
 EVENTS = 10_000
 BURST = 200
@@ -50,19 +51,10 @@ async def publish_and_read(record: str | None, directory: Path) -> float:
         return (time.process_time() - began) / EVENTS
 
 
-async def free_ports(count: int) -> list[int]:
-    servers = [await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) for _ in range(count)]
-    ports = [int(server.sockets[0].getsockname()[1]) for server in servers]
-    for server in servers:
-        server.close()
-        await server.wait_closed()
-    return ports
-
-
 async def observe(directory: Path) -> float:
     """Processor seconds per second."""
     topics = tuple(TopicSpec(f"t{number}", "a") for number in range(100))
-    first, second, broker = (f"127.0.0.1:{port}" for port in await free_ports(3))
+    first, second, broker = (f"127.0.0.1:{port}" for port in free_ports(3))
     nodes = (
         NodeSpec("a", listen=first, roles=("sequencer", "broker"), data="data"),
         NodeSpec("b", listen=second, parent="a", data="data"),
@@ -82,7 +74,7 @@ async def observe(directory: Path) -> float:
 async def order(directory: Path, asked: bool) -> tuple[float, float]:
     """Processor seconds per event ordered, and per question."""
     topics = tuple(TopicSpec(f"t{number}", "a") for number in range(100))
-    where, broker = (f"127.0.0.1:{port}" for port in await free_ports(2))
+    where, broker = (f"127.0.0.1:{port}" for port in free_ports(2))
     node = NodeSpec("a", listen=where, roles=("sequencer", "broker"), data="data")
     deployment = Deployment(1, "ordered", nodes=(node,), topics=topics, broker=BrokerSpec("embedded", (broker,)))
     config = NodeConfig(witness_s=0, observe="127.0.0.1:0" if asked else None)

@@ -6,7 +6,6 @@ standard input ends.
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -24,6 +23,7 @@ from unisono.model.time import Micros
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 TOPICS = ("trades", "quotes")
 DELAY_US = Micros(20_000)
@@ -158,14 +158,6 @@ def start_node(deployment: Deployment, name: str, directory: Path, stack: AsyncE
     stack.callback(process.wait)
     stack.callback(process.terminate)
     return process.pid
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import unisono
-from tests.runtime.test_cluster import free_ports, running
+from tests.runtime.test_cluster import running
 from tests.runtime.test_session import take
 from unisono.audit import judge, read
 from unisono.errors import MisuseError, PlanError
@@ -16,6 +16,7 @@ from unisono.model.journal import Header, Journal
 from unisono.model.predicate import parse
 from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
 from unisono.runtime.tools.nats_server import NatsServer
+from unisono.runtime.tools.ports import free_ports
 
 GRID = (Axis("sym", values=("IBM", "SAP")), Axis("px", cuts=(50, 100)))
 TOPICS = (TopicSpec("trades", grid=GRID), TopicSpec("quotes"))

@@ -1,6 +1,8 @@
 """Benchmarks: rows with their circumstances, appended, and compared with the last of their case."""
 
+import asyncio
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.house.test_command_line import unisono
-from unisono.cli.measuring.bench import identity, last_rows, ratios
+from unisono.cli.measuring.bench import identity, last_rows, load, ratios
 from unisono.cli.measuring.pairs import against
 from unisono.errors import FormatError, MisuseError
+from unisono.model.deployment import Deployment, dump_deployment
+from unisono.model.settings import BrokerSpec, NodeSpec
 
 HOME = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
@@ -22,10 +26,11 @@ SMALL = {
     "publish": ["--events", "64", "--rounds", "1"],
     "regions": ["--steady", "20", "--events", "200", "--cases", "entourages"],
     "causal": ["--events", "60", "--singles", "4", "--rounds", "1"],
+    "wan": ["--small", "--regions", "5"],
 }
 """Benchmarks with processes of ours in them, and how they are over in seconds."""
-LONG = ("causal", "hostile", "order", "publish")
-"""Those that take ten seconds all the same."""
+LONG = ("causal", "hostile", "order", "publish", "wan")
+"""Those that take ten seconds all the same; five regions of `wan` are ten nodes and six NATS servers."""
 BENCHMARK = '"""A toy."""\n\ndef run():\n    return [{"case": "a", "rate": 10}, {"case": "b", "rate": 20}]\n'
 
 
@@ -160,6 +165,20 @@ def test_benchmarks_with_processes_still_run(name: str, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) >= 2
     assert all(row["case"] for row in rows)
+
+
+def test_a_node_that_ends_while_regions_are_set_up_is_told_of_by_what_it_said(tmp_path: Path) -> None:
+    """Its topics would be homeless, and whoever asks for them wait a minute to be told that nobody answers."""
+    log = tmp_path / "node.log"
+    with socket.create_server(("127.0.0.1", 0)) as taken, log.open("wb") as said:
+        spec = NodeSpec("n", listen=f"127.0.0.1:{taken.getsockname()[1]}", observe="off")
+        file = tmp_path / "deployment.toml"
+        file.write_text(
+            dump_deployment(Deployment(1, "wan", nodes=(spec,), broker=BrokerSpec("nats", ("nats://127.0.0.1:9",))))
+        )
+        node = subprocess.Popen([sys.executable, "-m", "unisono", "node", file, "n"], cwd=tmp_path, stderr=said)
+        with pytest.raises(SystemExit, match=r"node n ended: .*cannot listen on .*: Address already in use"):
+            asyncio.run(load(HOME / "wan.py").listening("n", node, log))
 
 
 @pytest.mark.campaign

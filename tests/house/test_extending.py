@@ -11,7 +11,6 @@ import pytest
 import unisono
 from tests.runtime.ens import test_contract
 from tests.runtime.ens.worlds import WORLDS, Ear, MemoryWorld
-from tests.runtime.test_cluster import free_ports
 from unisono.audit import Trace, judge_trace
 from unisono.audit.judges import table
 from unisono.cli.measuring.experiment import parameters_of, perform
@@ -21,6 +20,7 @@ from unisono.model.journal import Header, Journal, Record
 from unisono.model.settings import NodeSpec
 from unisono.runtime.brokers.contract import AdapterLimits, Ens
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 PAGES = Path(__file__).parents[2] / "docs" / "extending"
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from unisono.runtime.tools.nats_server import find_binary
-from unisono.runtime.tools.postgres_server import PostgresServer
+from unisono.runtime.tools.ports import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "replicas.md"
 PATIENCE_S = 60
@@ -22,7 +22,7 @@ def block(after: str, kind: str) -> str:
 
 
 def test_from_nothing_to_two_sites_as_the_page_says(tmp_path: Path) -> None:
-    ports = {port: str(PostgresServer.free_port()) for port in ("4222", "7474")}
+    ports = {port: str(free_ports(1)[0]) for port in ("4222", "7474")}
     binaries = (str(Path(sys.executable).parent), str(Path(find_binary()).parent), os.environ["PATH"])
     environment = {**os.environ, "PATH": os.pathsep.join(binaries)}
 

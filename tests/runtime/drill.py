@@ -20,7 +20,6 @@ from typing import Literal, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.runtime.test_cluster import free_ports
 from unisono.cli.asking import ask_all
 from unisono.cli.context import Destination
 from unisono.cli.status import problems
@@ -29,6 +28,7 @@ from unisono.model.settings import BrokerSpec, NodeSpec, Region
 from unisono.model.time import Micros
 from unisono.runtime.links.control import AskReport, NodeReport
 from unisono.runtime.tools.nats_server import NatsCluster
+from unisono.runtime.tools.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "fault-drill.md"

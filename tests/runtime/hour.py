@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.runtime.test_cluster import free_ports
 from unisono.runtime.tools.nats_server import find_binary
+from unisono.runtime.tools.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "first-hour.md"

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from unisono.runtime.client.publishing.publisher import Publisher
 from unisono.runtime.client.session import Session
 from unisono.runtime.client.subscription.event_stream import EventStream
 from unisono.runtime.tools.nats_server import NatsServer
+from unisono.runtime.tools.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 NODES = ("hub", "leaf")

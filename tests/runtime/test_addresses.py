@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 import unisono
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from tests.runtime.test_session import take
 from unisono.errors import FormatError, MisuseError
 from unisono.model.deployment import Deployment, load_deployment, parse_deployment
 from unisono.model.settings import NodeSpec
 from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def pair(first: tuple[str, str], second: tuple[str, str]) -> Deployment:

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import structs
 
 import unisono
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.model.deployment import Deployment
 from unisono.model.homes import home_of
 from unisono.model.ids import Address
@@ -18,6 +18,7 @@ from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
 from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.delay import DelayProxy
+from unisono.runtime.tools.ports import free_ports
 
 NAMES = [f"t{i}" for i in range(12)]
 

@@ -1,7 +1,6 @@
 """Real sockets: several nodes, the embedded broker, clients; restarts and lost connections in between."""
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,25 +27,9 @@ from unisono.runtime.brokers.nats.discovery import discover
 from unisono.runtime.driver.log import LogConfig
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 FAST = NodeConfig(witness_s=0, log=LogConfig(sync=False))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; each is followed by another one that is free too."""
-    held, ports = [], []
-    while len(ports) < count:
-        first, second = socket.socket(), socket.socket()
-        held += [first, second]
-        first.bind(("127.0.0.1", 0))
-        try:
-            second.bind(("127.0.0.1", first.getsockname()[1] + 1))
-        except OSError:
-            continue
-        ports.append(first.getsockname()[1])
-    for each in held:
-        each.close()
-    return ports
 
 
 def star(data: bool = True, security: Security = Security()) -> Deployment:

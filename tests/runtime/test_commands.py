@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.test_cluster import free_ports
 from unisono import connect_sync
 from unisono.cli.node import watch
 from unisono.model.deployment import Deployment, load_deployment
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
 

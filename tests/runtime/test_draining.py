@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.crash.test_start import publish, running, write
-from tests.runtime.test_cluster import FAST, free_ports, star
+from tests.runtime.test_cluster import FAST, star
 from unisono.model.settings import BrokerSpec, NodeSpec
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.nats_server import NatsServer
+from unisono.runtime.tools.ports import free_ports
 
 
 @pytest.mark.campaign

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 import unisono
-from tests.runtime.test_cluster import free_ports, running
+from tests.runtime.test_cluster import running
 from tests.runtime.test_session import take
 from unisono.machine import Send
 from unisono.model.deployment import Deployment
@@ -22,6 +22,7 @@ from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.node import TopicManager
 from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
 from unisono.runtime.node.ordering import CLOCK_TOPICS, TREE_TOPICS
+from unisono.runtime.tools.ports import free_ports
 
 OLD = [f"old.{i}" for i in range(24)]
 NEW = [f"new.{i}" for i in range(24)]

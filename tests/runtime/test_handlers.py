@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono import MisuseError, Notification, Session
+from unisono.runtime.tools.ports import free_ports
 
 
 async def ready(session: Session, streams: int) -> None:

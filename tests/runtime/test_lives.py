@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import unisono
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from tests.runtime.test_wal import batch, open_log
 from tests.runtime.toy import Adder, until
 from unisono.machine import Deliver
@@ -23,6 +23,7 @@ from unisono.runtime.driver.shown_heights import ShownHeights
 from unisono.runtime.links import control
 from unisono.runtime.node.node import Node
 from unisono.runtime.node.ordering import TREE_LOG
+from unisono.runtime.tools.ports import free_ports
 
 NODE = Address("n")
 SEAL = Seal("d", NODE, "token")

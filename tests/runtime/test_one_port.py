@@ -1,7 +1,9 @@
 """A port that somebody else has, or that there is not."""
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from unisono.runtime.brokers.deployed import embedded_endpoint, embedded_listens
 from unisono.runtime.driver.loop import new_loop
 from unisono.runtime.links.frames import Hello
 from unisono.runtime.links.links import Links
+from unisono.runtime.tools.ports import PAGE_ABOVE, free_ports
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_loop])
@@ -37,3 +40,13 @@ def test_an_embedded_broker_has_no_room_above_the_last_port() -> None:
     for where in (embedded_listens, embedded_endpoint):
         with pytest.raises(MisuseError, match="65534 or less"):
             where(last)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the range of the system is read where Linux tells it")
+def test_ports_of_processes_to_come_are_none_that_the_system_gives_to_whoever_asks_for_any() -> None:
+    """A tenth of those may be held by connections that were closed a moment ago."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = free_ports(200)
+    own = [each for port in ports for each in (port, port + 1, port + PAGE_ABOVE)]
+    assert len(set(own)) == 600
+    assert not [port for port in own if low <= port <= high]

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 import unisono
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.errors import TransportError
 from unisono.model.address import endpoint
 from unisono.model.deployment import Deployment
@@ -24,6 +24,7 @@ from unisono.runtime.links.questions import ask_node
 from unisono.runtime.node.measuring import metrics
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.tools.delay import DelayProxy
+from unisono.runtime.tools.ports import free_ports
 
 SOON = structs.replace(
     FAST,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.runtime.test_cluster import free_ports
+from unisono.runtime.tools.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 OWN_TERMINAL = "in a terminal of its own"

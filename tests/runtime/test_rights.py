@@ -8,7 +8,7 @@ from msgspec import structs
 from typer.testing import CliRunner
 
 import unisono
-from tests.runtime.test_cluster import Silent, free_ports, running, star, url
+from tests.runtime.test_cluster import Silent, running, star, url
 from unisono.cli.main import application
 from unisono.errors import MisuseError, TransportError, UnisonoError
 from unisono.model.deployment import (
@@ -29,6 +29,7 @@ from unisono.runtime.brokers.nats.codec import NatsOptions
 from unisono.runtime.links import control
 from unisono.runtime.links.security import tokens_of
 from unisono.runtime.tools.nats_server import find_binary
+from unisono.runtime.tools.ports import free_ports
 
 ORDERS = Right("orders", "ORDERS_TOKEN", publish=("orders.>",), subscribe=("orders.>", "trades"))
 SECURITY = Security(token_variable="ALL_TOKEN", node_token_variable="NODE_TOKEN")

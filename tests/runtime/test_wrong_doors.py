@@ -11,7 +11,6 @@ from msgspec import structs
 from typer.testing import CliRunner
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from unisono.cli.asking import ask_all
 from unisono.cli.context import Destination
 from unisono.cli.main import application
@@ -20,6 +19,7 @@ from unisono.model.deployment import Deployment, dump_deployment, load_deploymen
 from unisono.model.settings import Kind, NodeSpec, Region, Security
 from unisono.runtime.links.control import AskReport, NodeReport
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 async def knock(where: str, token: str | None = None) -> None:

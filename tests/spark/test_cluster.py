@@ -13,12 +13,12 @@ from typing import NamedTuple
 import pyspark
 import pytest
 
-from tests.runtime.test_cluster import free_ports
 from tests.spark.test_audits import random_trace
 from tests.spark.test_portscan import KEY, Traffic, generate, keep, prepare
 from unisono.audit import examine, read
 from unisono.audit.columns import write_parquet
 from unisono.model.journal import Header
+from unisono.runtime.tools.ports import free_ports
 from unisono.spark.portscan import PacketWatch, Rule
 
 pytestmark = pytest.mark.campaign

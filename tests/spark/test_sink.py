@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_leases import SkippingLoop
 from tests.spark.faulty import COMMITTING, FAULTS, READING, Fault, Faulty, Reading, Writing
 from tests.spark.queries import finish
@@ -24,6 +23,7 @@ from unisono.model.settings import NodeSpec
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.deployed import CLIENT_LEASE_US
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 from unisono.spark.sink import SinkOptions, collect, publish, rows_of
 from unisono.spark.source import ROWS, SourceOptions
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from unisono.runtime.connect import connect
 from unisono.runtime.driver.loop import run, stop_signal
 from unisono.runtime.node.node import NodeConfig
 from unisono.runtime.tools.emulate import Emulation, star_of
+from unisono.runtime.tools.ports import free_ports
 
 TOPICS = ("trades", "quotes")
 NEW = NodeConfig(witness_s=0)
@@ -174,7 +174,7 @@ async def _up(
     quiet: bool,
 ) -> UpSummary:
     stop = stop_signal()
-    ports = [port + i for i in range(len(regions) + 1)] if port else _free_ports(len(regions) + 1)
+    ports = [port + i for i in range(len(regions) + 1)] if port else free_ports(len(regions) + 1)
     deployment = star_of(regions, public_cloud(), ports, kind=kind, sequencing=Sequencing(by=by))
     by_content = kind != "sequencer"
     order = ORDERS[kind]
@@ -241,13 +241,3 @@ def _view(world: Emulation, players: list[_Player], agreed: bool, compared: int)
     else:
         verdict.append("subscribers disagree", style="red")
     return Group(table, verdict)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

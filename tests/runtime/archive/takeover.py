@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from tests.runtime.crash.harness import NODE, TOPICS, Plan, Run
 from tests.runtime.crash.verdicts import judge
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec, TopicSpec
 from unisono.model.time import Micros
 from unisono.runtime.tools.nats_server import NatsCluster, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 SILENCE_S = 1.5
 """After this much of it a standby takes over."""

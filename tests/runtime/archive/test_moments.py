@@ -5,7 +5,6 @@ from pathlib import Path
 
 import unisono
 from tests.runtime.archive.test_replay import FAST, offered, running, shop
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.audit import read
 from unisono.model.deployment import Deployment
@@ -13,6 +12,7 @@ from unisono.model.settings import ArchiveSpec, BrokerSpec, NodeSpec, Region, To
 from unisono.runtime.brokers.contract import Item, ItemRow
 from unisono.runtime.client.sequenced import SequencedSession
 from unisono.runtime.tools.emulate import Emulation
+from unisono.runtime.tools.ports import free_ports
 
 ONE_WAY_US = 100_000
 

@@ -12,7 +12,6 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.archive.test_replay import FAST
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.model.deployment import Deployment
 from unisono.model.settings import BrokerSpec, NodeSpec, TopicSpec
@@ -23,6 +22,7 @@ from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 Keeper = Literal["broker", "archive", "nobody"]
 EVENTS = 40

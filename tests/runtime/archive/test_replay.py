@@ -10,7 +10,6 @@ import pytest
 from msgspec import structs
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import expect_each, take
 from unisono.archive.reader import Archive
 from unisono.archive.schema import ArchivedEvent, to_events
@@ -27,6 +26,7 @@ from unisono.runtime.client.subscription.replay import Replay
 from unisono.runtime.driver.log import LogConfig
 from unisono.runtime.links.archive_messages import GAP, ArchiveRow, Fetched
 from unisono.runtime.node.node import Node, NodeConfig
+from unisono.runtime.tools.ports import free_ports
 
 FAST = NodeConfig(witness_s=0, log=LogConfig(sync=False))
 

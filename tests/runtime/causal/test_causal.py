@@ -11,7 +11,6 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.overlay.test_overlay import take, until, url
-from tests.runtime.test_cluster import free_ports
 from unisono.audit.files import read
 from unisono.errors import FormatError
 from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
@@ -25,6 +24,7 @@ from unisono.runtime.mesh.datagrams import MeshSocket
 from unisono.runtime.node.content.causal import CausalRole
 from unisono.runtime.node.measuring import metrics
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def mesh(*regions: str, security: Security = Security(), **how: Any) -> Deployment:

@@ -5,11 +5,12 @@ import logging
 
 import pytest
 
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.model.deployment import Deployment
 from unisono.model.settings import NodeSpec, Region
 from unisono.runtime.node.measuring import metrics
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 PLACES = ("eu", "us", "jp")
 

@@ -9,14 +9,12 @@ When everything is quiet, all journals become one, and the judges read it (`verd
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from random import SystemRandom
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -32,6 +30,7 @@ from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.journal import Record
 from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Region, Sequencing, TopicSpec
 from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 TOPICS = ("trades", "quotes")
@@ -43,21 +42,6 @@ TOLD_TO_COME_BACK = 3
 BOUND_S = 100.0
 """How long a run may take beside its pauses, on a machine that has other things to do. Who takes longer hangs."""
 AWAY_S = (0.2, 2.0)
-
-
-def settled_ports(count: int) -> list[int]:
-    """Free ports that nobody is given who asks for any: a node that is away finds its own again."""
-    found: dict[int, None] = {}
-    while len(found) < count:
-        port = SystemRandom().randrange(12_000, 32_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found[port] = None
-    return list(found)
 
 
 class Plan(Struct, frozen=True):
@@ -122,7 +106,7 @@ class Run:
             for name in NODES:
                 self.disks.mount(self.data(name))
         for server in self.servers:
-            server.port, server.cluster_port = settled_ports(2)
+            server.port, server.cluster_port = free_ports(2)
         if self.cluster is not None:
             await self.cluster.start()
         else:
@@ -130,7 +114,7 @@ class Run:
         if self.plan.own_streams:
             for topic in TOPICS:
                 await make_stream(self.servers[0].url, topic)
-        self._ports.update(zip(NODES, settled_ports(len(NODES))))
+        self._ports.update(zip(NODES, free_ports(len(NODES))))
         await self.write_files()
         for name in NODES:
             self.start_node(name)
@@ -244,7 +228,7 @@ class Run:
 
     async def add_node(self, name: str) -> None:
         """A new node appears in everybody's file; who runs knows it after a restart."""
-        (self._ports[name],) = settled_ports(1)
+        (self._ports[name],) = free_ports(1)
         self.nodes.append(name)
         await self.write_files()
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.settings import BrokerSpec, NodeSpec
+from unisono.runtime.tools.ports import free_ports
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")
 ROOM_BYTES = 48 << 10

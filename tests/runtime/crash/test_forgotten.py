@@ -13,10 +13,10 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.crash.test_start import UNISONO
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Sequencing, TopicSpec
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 
 class World:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.crash.test_forgotten import World, connected, ended_first, publish
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment
 from unisono.model.settings import BrokerSpec, LogSpec, NodeSpec, TopicSpec
 from unisono.runtime.brokers.nats.codec import NatsOptions
 from unisono.runtime.brokers.nats.fenced import FencedStream
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 STREAM = "unisono_log-forgotten-n"
 

@@ -15,7 +15,6 @@ import pytest
 from msgspec import structs
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.model.deployment import Deployment, dump_deployment, load_deployment
 from unisono.model.ids import Address
@@ -27,6 +26,7 @@ from unisono.runtime.driver.log import FileLog, LogConfig
 from unisono.runtime.links import control
 from unisono.runtime.node.node import Node
 from unisono.runtime.node.ordering import TREE_LOG
+from unisono.runtime.tools.ports import free_ports
 from unisono.turns import Logged
 
 UNISONO = (sys.executable, "-c", "from unisono.cli.main import main; main()")

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from unisono.audit.files import read
 from unisono.audit.judges.table import judge
 from unisono.machine import Accepted
 from unisono.model.journal import Journal
+from unisono.runtime.tools.ports import free_ports
 
 ROOT = Path(__file__).parents[3]
 PREVIOUS = (ROOT / "tests" / "golden" / "previous").read_text(encoding="utf-8").strip()

@@ -7,7 +7,6 @@ import pytest
 
 from tests.runtime.ens.test_login import Server
 from tests.runtime.ens.worlds import Ear
-from tests.runtime.test_cluster import free_ports
 from unisono.errors import PlanError
 from unisono.model.time import Micros
 from unisono.runtime.brokers.contract import Item
@@ -15,6 +14,7 @@ from unisono.runtime.brokers.nats.adapter import NatsEns
 from unisono.runtime.brokers.nats.codec import NatsOptions
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 
 def server(directory: Path, name: str, more: dict[str, object]) -> Server:

@@ -14,7 +14,6 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from tests.runtime.test_session import take
 from unisono.errors import FormatError, MisuseError, TransportError
 from unisono.machine import Accepted
@@ -23,6 +22,7 @@ from unisono.runtime.brokers.nats.login import SEED, USER, encode_key, read_logi
 from unisono.runtime.driver.log import LogConfig
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.tools.nats_server import NatsServer
+from unisono.runtime.tools.ports import free_ports
 
 ACCOUNT, OPERATOR = 0, 14 << 3
 

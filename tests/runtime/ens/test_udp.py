@@ -10,7 +10,6 @@ import pytest
 
 import unisono
 from tests.runtime.ens.worlds import PATIENCE_S, Ear, LossyUdpWorld, UdpWorld
-from tests.runtime.test_cluster import free_ports
 from unisono.audit import judge
 from unisono.audit.files import read
 from unisono.cli.doctor import reach
@@ -23,6 +22,7 @@ from unisono.runtime.brokers.deployed import udp_options
 from unisono.runtime.brokers.udp.adapter import UdpEns, UdpOptions
 from unisono.runtime.brokers.udp.node import UdpConfig
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment
 from unisono.model.settings import NodeSpec, Region
 from unisono.model.time import Micros
@@ -26,6 +25,7 @@ from unisono.runtime.brokers.udp.node import UdpConfig
 from unisono.runtime.client.regions.ens import RegionsEns
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.nats_server import NatsCluster, NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 PATIENCE_S = 20.0
 """Bound of every wait in these tests; reaching it is a failure."""

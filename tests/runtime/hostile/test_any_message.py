@@ -10,7 +10,7 @@ from msgspec import structs
 import unisono
 from tests.runtime.hostile.any_message import Inventor, kinds_in
 from tests.runtime.hostile.world import ANSWERED, HUB, ME, SMALL, Attacker, Target, attacker
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.cli.node import watch
 from unisono.model.deployment import BrokerSpec, CausalSpec, Deployment, NodeSpec, Region, Sequencing
 from unisono.model.ids import Address
@@ -19,6 +19,7 @@ from unisono.model.settings import Role
 from unisono.runtime.links import control
 from unisono.runtime.links.frames import Letter, encode_frame
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 EACH = 4
 """Of every kind of message; `make campaign` says many more."""

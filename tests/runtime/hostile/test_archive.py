@@ -7,7 +7,7 @@ from msgspec import structs
 
 import unisono
 from tests.runtime.hostile.world import HUB, ME, SMALL, Attacker, Target, attacker, target
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.model.deployment import Deployment
 from unisono.model.settings import BrokerSpec, NodeSpec, Role
 from unisono.protocols.groups.messages import SHARES, Commit, Enlist, Enlisted, Portion
@@ -17,6 +17,7 @@ from unisono.runtime.links.archive_messages import Fetch, Follow, Locate
 from unisono.runtime.links.frames import Codec
 from unisono.runtime.node.node import Node
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 LONG = "x" * 300
 _codec = Codec(control.Letters)

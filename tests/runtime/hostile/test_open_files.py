@@ -12,7 +12,6 @@ import pytest
 import unisono
 from tests.runtime.crash.test_disk import UNISONO
 from tests.runtime.hostile.world import SMALL, Attacker, broker_frame, target
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.ids import Address
 from unisono.model.settings import BrokerSpec, NodeSpec
@@ -21,6 +20,7 @@ from unisono.runtime.brokers.embedded import server as wire
 from unisono.runtime.links import connection
 from unisono.runtime.links.frames import Hello, encode_frame
 from unisono.runtime.links.links import TURNED_AWAY_MAX
+from unisono.runtime.tools.ports import free_ports
 
 GIVEN, ALLOWED = 256, 512
 """Open files of the node's process, as it is started and as it may ask for."""

@@ -11,7 +11,7 @@ import pytest
 
 import unisono
 from tests.runtime.hostile.world import CLIENT_TOKEN, NODE_TOKEN, SECURITY
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.errors import UnisonoError
 from unisono.model.deployment import Deployment, dump_deployment, for_clients
 from unisono.model.settings import ArchiveSpec, BrokerSpec, LogSpec, NodeSpec
@@ -22,6 +22,7 @@ from unisono.runtime.links import control
 from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.questions import ask_node
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 SECRETS = (CLIENT_TOKEN, NODE_TOKEN)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.runtime.hostile.world import SMALL, Target
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address, Topic
 from unisono.model.settings import BrokerSpec, NodeSpec
@@ -18,6 +18,7 @@ from unisono.runtime.brokers.udp.node import CHALLENGE, CONTROL, COOKIE_BYTES, D
 from unisono.runtime.links import control
 from unisono.runtime.links.questions import ask_node
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def packet(sequence: int, rows: int = 1) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import unisono
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.cli.node import watch
 from unisono.errors import PeerError
 from unisono.model.deployment import Deployment
@@ -24,6 +24,7 @@ from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, Rejected, encode_frame
 from unisono.runtime.links.questions import ask_node
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 HUB = Address("hub")
 ME = Address("mallory")

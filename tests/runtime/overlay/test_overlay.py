@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import unisono
-from tests.runtime.test_cluster import free_ports
 from unisono.model.deployment import Deployment
 from unisono.model.settings import NodeSpec, OverlaySpec, Region
 from unisono.runtime.client.subscription.notification import Notification
 from unisono.runtime.client.subscription.stream import Stream
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def chain(count: int, held_ms: float | None = None) -> Deployment:

@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import unisono
-from tests.runtime.crash.harness import settled_ports
 from tests.runtime.crash.journals import Journals
 from unisono.audit import Trace, judge_trace
 from unisono.model.deployment import Deployment, dump_deployment
@@ -28,6 +27,7 @@ from unisono.model.settings import EntourageSpec, MembershipSpec, NodeSpec, Regi
 from unisono.model.time import Micros
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 PATHS = os.pathsep.join([str(Path(__file__).parents[3]), str(Path(unisono.__file__).parents[1])])
 NODE = ("-c", "from unisono.cli.main import main; main()", "node")
@@ -62,7 +62,7 @@ class Storm:
         for place, region in enumerate(self.regions):
             below = [f"{region}-b{number}" for number in range(1, self.leaves + 1)]
             names = (f"{region}-r1", f"{region}-r2", *below)
-            for name, port in zip(names, settled_ports(len(names)), strict=True):
+            for name, port in zip(names, free_ports(len(names)), strict=True):
                 proxy = DelayProxy(Micros(AWAY_MS[place] * 1000))
                 self.proxies.append(proxy)
                 reached = await proxy.start(("127.0.0.1", port))

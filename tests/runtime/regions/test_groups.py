@@ -11,13 +11,13 @@ from msgspec import structs
 import unisono
 from tests.runtime.overlay.test_overlay import take, until, url
 from tests.runtime.regions.test_regions import role, two_regions
-from tests.runtime.test_cluster import free_ports
 from unisono.errors import MisuseError, TransportError
 from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
 from unisono.model.settings import MembershipSpec, NodeSpec
 from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.node.runnable import check_runnable
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
+from unisono.runtime.tools.ports import free_ports
 
 QUICK_S = 0.5
 

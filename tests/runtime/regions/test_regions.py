@@ -9,13 +9,13 @@ import pytest
 
 import unisono
 from tests.runtime.overlay.test_overlay import take, until, url
-from tests.runtime.test_cluster import free_ports
 from unisono.errors import FormatError
 from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
 from unisono.model.settings import EntourageSpec, NodeSpec, Region
 from unisono.runtime.client.regions import RegionsSession
 from unisono.runtime.node.content.regions import RegionsRole
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def two_regions(**how: float) -> Deployment:

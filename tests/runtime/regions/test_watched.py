@@ -2,10 +2,11 @@
 
 import asyncio
 
-from tests.runtime.test_cluster import FAST, free_ports
+from tests.runtime.test_cluster import FAST
 from unisono.model.deployment import Deployment
 from unisono.model.settings import NodeSpec, Region
 from unisono.runtime.node.node import Node
+from unisono.runtime.tools.ports import free_ports
 
 
 def test_a_root_that_is_away_is_named_by_the_other_and_back_when_it_is() -> None:

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from unisono.errors import TransportError
+from unisono.runtime.tools.ports import free_ports
 
 START_S = 30.0
 """How long a server may take to answer."""
@@ -82,7 +82,7 @@ class PostgresServer:
         data = self.directory / "data"
         if not data.exists():
             await asyncio.to_thread(self._create, binaries, data)
-        self.port = self.port or self.free_port()
+        self.port = self.port or free_ports(1)[0]
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -158,14 +158,6 @@ class PostgresServer:
         until = time.monotonic() + GONE_S
         while any(map(_is_alive, started)) and time.monotonic() < until:
             time.sleep(0.001)
-
-    @staticmethod
-    def free_port() -> int:
-        """One that nobody listens on now."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            return port
 
     def remove(self) -> None:
         """Ends it and takes its directory away."""
