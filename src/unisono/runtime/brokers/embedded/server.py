@@ -26,6 +26,7 @@ from unisono.errors import PeerError, TransportError, said
 from unisono.model.address import host_port
 from unisono.model.settings import Right
 from unisono.runtime.brokers.contract import is_adopted, original
+from unisono.runtime.brokers.embedded.fan_out import FanOut, pack
 from unisono.runtime.links.frames import UNREADABLE, FrameReader, code_of
 from unisono.runtime.links.holding import LITTLE_BYTES, Holding
 from unisono.runtime.links.refusals import Refusals
@@ -162,12 +163,6 @@ _decoder: msgspec.msgpack.Decoder[list[FromClient]] = msgspec.msgpack.Decoder(
 )
 
 
-def pack(messages: list[bytes]) -> bytes:
-    """A list frame of messages that are encoded already."""
-    body = b"".join(messages)
-    return (len(body) + 5).to_bytes(4, "big") + b"\xdd" + len(messages).to_bytes(4, "big") + body
-
-
 class EmbeddedBrokerConfig(Struct, frozen=True):
     """Bounds and doors of one embedded broker."""
 
@@ -211,6 +206,7 @@ class EmbeddedBroker:
         self.peers: dict[str, _Peer] = {}
         self.taken: OrderedDict[str, int] = OrderedDict()
         self.dropped_count = 0
+        self.fan_out = FanOut()
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> int:
@@ -267,6 +263,7 @@ class _Peer(asyncio.Protocol):
         self._channels: dict[Channel, None] = {}
         self._out: list[bytes] = []
         self._out_bytes = self._held_before = 0
+        self._flush_asked = False
         self._unheard: Iterator[FromClient | None] | None = None  # has arrived, and not had its turn
         self._reading_paused = False
         self._waits_for: dict[_Peer, None] = {}  # slow subscribers we, as a publisher, wait for
@@ -399,20 +396,29 @@ class _Peer(asyncio.Protocol):
         self._transport.abort()
 
     def post(self, message: bytes) -> None:
-        if not self._out:
+        """An answer leaves at the end of this turn of the loop, and what waits for a pass before it."""
+        if not self._flush_asked:
+            self._flush_asked = True
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append(message)
         self._out_bytes += len(message)
         if self._out_bytes > self._broker.config.queue_bytes_max:
             self._flush()
 
+    def take_out(self) -> list[bytes]:
+        out, self._out, self._out_bytes = self._out, [], 0
+        return out if not self._transport.is_closing() else []
+
+    def write(self, frame: bytes) -> None:
+        self._transport.write(frame)
+        if self._congested:
+            self._note_held()
+
     def _flush(self) -> None:
-        if self._out:
-            out, self._out, self._out_bytes = self._out, [], 0
-            if not self._transport.is_closing():
-                self._transport.write(pack(out))
-                if self._congested:
-                    self._note_held()
+        self._flush_asked = False
+        out = self.take_out()
+        if out:
+            self.write(pack(out))
 
     def _handle(self, message: FromClient) -> None:
         if self._session is None and not isinstance(message, Greet | ProveToken):
@@ -486,19 +492,29 @@ class _Peer(asyncio.Protocol):
         members = self._broker.channels.get((group.topic, group.control))
         if members:
             encoded = encoder.encode(group)
-            for member in members:
-                member._offer(encoded, group, self)
+            size, bytes_max, fan_out = len(encoded), self._broker.config.queue_bytes_max, self._broker.fan_out
+            waiting = fan_out.waiting
+            for member in members:  # what is done here is done for each reader of each message
+                if member._congested:
+                    if member._gapping:
+                        member._drop(group)
+                        continue
+                    self._wait_for(member)
+                if not member._out:
+                    waiting[member] = None
+                member._out.append(encoded)
+                member._out_bytes += size
+                if member._out_bytes > bytes_max:
+                    member._flush()
+                    if member._congested and not member._gapping:
+                        self._wait_for(member)
+            if waiting:
+                fan_out.plan(len(members), group.control, size)
 
-    def _offer(self, encoded: bytes, group: ItemGroup, publisher: "_Peer") -> None:
-        if self._gapping:
-            channel = (group.topic, group.control)
-            self._dropped[channel] = self._dropped.get(channel, 0) + group.count
-            self._broker.dropped_count += group.count
-            return
-        self.post(encoded)
-        if self._congested and not self._gapping:  # `post` may have changed both
-            self._publishers[publisher] = None
-            publisher._wait_for(self)
+    def _drop(self, group: ItemGroup) -> None:
+        channel = (group.topic, group.control)
+        self._dropped[channel] = self._dropped.get(channel, 0) + group.count
+        self._broker.dropped_count += group.count
 
     def _lose_patience(self) -> None:
         self._gapping = True
@@ -513,7 +529,7 @@ class _Peer(asyncio.Protocol):
         self._publishers.clear()
 
     def _wait_for(self, slow: "_Peer") -> None:
-        self._waits_for[slow] = None
+        self._waits_for[slow] = slow._publishers[self] = None
 
     def _go_on(self, slow: "_Peer") -> None:
         self._waits_for.pop(slow, None)
