@@ -36,7 +36,8 @@ class Usage:
     def __init__(self, node: Popen[bytes], data: Path, sessions: list[Any]) -> None:
         self.node_s = cpu_s(node.pid)
         self.here_s = time.process_time()
-        self.log = sum(file.stat().st_size for file in data.rglob("*") if file.is_file())
+        # without the space that a log has ahead
+        self.log = sum(len(file.read_bytes().rstrip(b"\0")) for file in data.rglob("*") if file.is_file())
         self.letters = sum(session.links.counters.sent + session.links.counters.received for session in sessions)
         self.bytes = sum(map(_link_bytes, sessions))
 

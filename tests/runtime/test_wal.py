@@ -1,6 +1,9 @@
 """The log: what was committed comes back, what was torn is cut off, what was damaged is refused."""
 
+import errno
+import os
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,78 @@ def test_commits_go_on_behind_what_was_recovered(tmp_path: Path) -> None:
     log.commit(batch(3, 2))
     log.close()
     assert read(tmp_path)[1] == batch(1, 4)
+
+
+def synced(directory: Path) -> FileLog:
+    return open_log(directory, config=LogConfig())
+
+
+@pytest.mark.parametrize(("ahead_bytes", "lengths"), [(256 << 10, 1), (1 << 10, 5), (0, 100)])
+def test_a_synced_log_grows_seldom_and_ends_with_its_last_block_when_it_is_closed(
+    tmp_path: Path, ahead_bytes: int, lengths: int
+) -> None:
+    log = open_log(tmp_path, config=LogConfig(ahead_bytes=ahead_bytes))
+    list(log.recover()[1])
+    path = tmp_path / "log-00000000"
+    found = set()
+    for number in range(100):
+        log.commit(batch(number, 1))
+        found.add(path.stat().st_size)
+    assert len(found) == lengths
+    log.close()
+    write(tmp_path / "unsynced", *(batch(number, 1) for number in range(100)))
+    assert path.read_bytes() == (tmp_path / "unsynced" / path.name).read_bytes()
+
+
+def test_a_log_larger_than_the_space_taken_at_once_comes_back_whole(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config=LogConfig(ahead_bytes=64))
+    list(log.recover()[1])
+    sizes = (1, 3, 50, 1)
+    for size in sizes:
+        log.commit(batch(1, size))
+    log.close()
+    assert read(tmp_path)[1] == [one for size in sizes for one in batch(1, size)]
+
+
+def test_a_log_that_was_killed_with_space_ahead_goes_on_after_its_last_block(tmp_path: Path) -> None:
+    log, left = synced(tmp_path / "run"), tmp_path / "left"
+    list(log.recover()[1])
+    for life in range(3):
+        log.commit(batch(2 * life, 2))
+        shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(tmp_path / "run", left)
+        log.close()
+        shutil.rmtree(tmp_path / "run")
+        shutil.copytree(left, tmp_path / "run")
+        log = synced(tmp_path / "run")
+        assert list(log.recover()[1]) == batch(0, 2 * life + 2)
+    log.close()
+
+
+def test_a_log_whose_power_goes_while_a_snapshot_is_written_has_no_space_within(tmp_path: Path) -> None:
+    """Zeros in a segment that others follow would be blocks that are lost."""
+    log = synced(tmp_path / "run")
+    list(log.recover()[1])
+    log.commit(batch(1, 2))
+    log.begin_snapshot(Micros(2), 3)
+    log.commit(batch(3, 1))
+    shutil.copytree(tmp_path / "run", tmp_path / "left")
+    log.close()
+    assert read(tmp_path / "left")[1] == batch(1, 3)
+
+
+def test_a_disk_that_has_no_space_to_take_ahead_is_written_as_long_as_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    log = synced(tmp_path)
+    list(log.recover()[1])
+    log.commit(batch(1, 3))
+    log.close()
+    assert read(tmp_path)[1] == batch(1, 3)
 
 
 def test_a_tail_torn_at_any_byte_is_cut_off_and_the_rest_kept(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 import unisono
+from tests.runtime.crash.data_faults import written_bytes
 from tests.runtime.crash.test_start import UNISONO
 from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.settings import BrokerSpec, NodeSpec, OrderedBy, Sequencing, TopicSpec
@@ -110,7 +111,7 @@ def spoil(data: Path, backup: Path, how: str) -> None:
         shutil.copytree(backup, data)
     else:
         (log,) = data.glob("log-*")
-        os.truncate(log, (backup / log.name).stat().st_size)
+        os.truncate(log, written_bytes(backup / log.name))
 
 
 @pytest.mark.parametrize(
