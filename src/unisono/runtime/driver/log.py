@@ -386,14 +386,14 @@ class FileLog:
         """Only the last segment of a log may end in anything but a block, whenever the power goes."""
         if self._file is None:
             return
-        file, self._file = self._file, None
+        segment, self._file = self._file, None
         try:
             if self._space > self._end:
-                os.ftruncate(file, self._end)
+                os.ftruncate(segment, self._end)
                 if self.config.sync:
-                    os.fsync(file)
+                    os.fsync(segment)
         finally:
-            os.close(file)
+            os.close(segment)
 
     def _sync(self) -> None:
         if self.config.sync and self._file is not None:
