@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from unisono.model.time import MILLISECOND, SECOND, Micros
 from unisono.planning.homes import HomesConfig
 from unisono.protocols.sequencer import config, deployed
+from unisono.runtime.driver.log import LogConfig
 
 LEASE_VARIABLE = "UNISONO_CRASH_LEASE_US"
 """With it, clients are forgotten after so long: ten minutes are too long for a run."""
@@ -24,6 +25,8 @@ MOVES_VARIABLE = "UNISONO_CRASH_MOVES"
 VIEWS_US = Micros(200 * MILLISECOND)
 PAYLOAD_KEEP_US = Micros(15 * SECOND)
 """Instead of a minute; longer than anything in the menu is away."""
+AHEAD_BYTES = 4096
+"""A log that has more would not notice for a while that its disk is full."""
 
 
 def prepare() -> None:
@@ -37,11 +40,11 @@ def prepare() -> None:
     from unisono.runtime.client import ordering  # only now: it knows how long clients may stay away
 
     ordering.RELIABLE_WAIT_US = PAYLOAD_KEEP_US
-    if MOVES_VARIABLE in os.environ:
-        from unisono.runtime.node import node
+    from unisono.runtime.node import node
 
-        config_of_nodes = partial(node.NodeConfig, homes=HomesConfig(period_us=VIEWS_US))
-        node.NodeConfig = config_of_nodes  # type: ignore[misc,assignment]
+    homes = HomesConfig(period_us=VIEWS_US) if MOVES_VARIABLE in os.environ else HomesConfig()
+    config_of_nodes = partial(node.NodeConfig, homes=homes, log=LogConfig(ahead_bytes=AHEAD_BYTES))
+    node.NodeConfig = config_of_nodes  # type: ignore[misc,assignment]
 
 
 def _show(number: int, frame: FrameType | None) -> None:
