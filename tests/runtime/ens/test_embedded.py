@@ -13,6 +13,7 @@ from unisono.errors import MisuseError, TransportError
 from unisono.runtime.brokers.contract import Down, Item, Lost
 from unisono.runtime.brokers.embedded import server as wire
 from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
+from unisono.runtime.brokers.embedded.fan_out import pack
 from unisono.runtime.brokers.embedded.server import EmbeddedBroker, EmbeddedBrokerConfig
 from unisono.runtime.brokers.memory.adapter import DeliveryFaults, Hub, HubConfig, MemoryEns
 from unisono.runtime.driver import loop
@@ -99,7 +100,7 @@ def test_a_client_that_forges_control_on_the_wire_is_thrown_out() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         rows = wire.msgspec.Raw(wire.encoder.encode([(b"forged", "", 0, None)]))
         messages = [wire.Greet("s"), wire.ItemGroup("trades", True, 1, rows), wire.PutItems(1)]
-        writer.write(wire.pack([wire.encoder.encode(message) for message in messages]))
+        writer.write(pack([wire.encoder.encode(message) for message in messages]))
         answer = await reader.read()  # until the broker hangs up
         assert b"only nodes publish control" in answer
         node.publish([Item("trades", b"real", control=True)])
@@ -167,7 +168,7 @@ def test_a_broker_that_lost_patience_tells_how_much_was_dropped() -> None:
 
 
 chunks = st.binary(max_size=60) | st.builds(
-    lambda messages: wire.pack([wire.encoder.encode(message) for message in messages]),
+    lambda messages: pack([wire.encoder.encode(message) for message in messages]),
     st.lists(
         st.sampled_from(
             [

@@ -19,6 +19,7 @@ from unisono.model.limits import Limits
 from unisono.model.settings import BrokerSpec, NodeSpec, OverlaySpec, Security
 from unisono.runtime.brokers.deployed import embedded_endpoint
 from unisono.runtime.brokers.embedded import server as wire
+from unisono.runtime.brokers.embedded.fan_out import pack
 from unisono.runtime.links import control
 from unisono.runtime.links.dialing import endpoint
 from unisono.runtime.links.frames import Codec, FrameReader, Hello, Letter, Rejected, encode_frame
@@ -199,4 +200,4 @@ def broker_place(of: Target) -> tuple[str, int]:
 
 
 def broker_frame(*messages: Any) -> bytes:
-    return wire.pack([wire.encoder.encode(message) for message in messages])
+    return pack([wire.encoder.encode(message) for message in messages])

@@ -29,6 +29,7 @@ from unisono.runtime.brokers.contract import (
     unpack,
 )
 from unisono.runtime.brokers.embedded import server as wire
+from unisono.runtime.brokers.embedded.fan_out import pack
 from unisono.runtime.brokers.guard import Guard
 from unisono.runtime.brokers.unconfirmed import UnconfirmedItems
 from unisono.runtime.links.connecting import connected
@@ -377,7 +378,7 @@ class _Line(asyncio.Protocol):
         """Leaves now, after what was sent before."""
         self._flush()
         if not self._transport.is_closing():
-            self._transport.write(wire.pack(messages))
+            self._transport.write(pack(messages))
 
     def pause(self, paused: bool) -> None:
         if paused != self._reading_paused and not self._transport.is_closing():
@@ -412,7 +413,7 @@ class _Line(asyncio.Protocol):
     def _flush(self) -> None:
         if self._out and not self._transport.is_closing():
             out, self._out = self._out, []
-            self._transport.write(wire.pack(out))
+            self._transport.write(pack(out))
 
     def _ping(self) -> None:
         if not self._reading_paused:
