@@ -11,9 +11,9 @@ import pytest
 from tests.house import way
 
 FILES_MAX = 50
-"""The way may get shorter; who makes it longer says here why: what a node lets in is a machine of its own file, when an
-embedded broker writes to its readers is one of its own; what is held back has a bound that is looked at, and where an event comes in its group is asked for before its timestamp is
-made."""
+"""The way may get shorter; who makes it longer says here why: what a node lets in is a machine of its own file, and so
+is when an embedded broker writes to its readers; what is held back has a bound that is looked at, and where an event
+comes in its group is asked for before its timestamp is made."""
 
 
 @cache
