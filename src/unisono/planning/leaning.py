@@ -32,9 +32,10 @@ class LeansConfig(Struct, frozen=True):
     dwell_us: Micros = Micros(10 * SECOND)
     """Leans that have changed stay for so long. Price of a change: who waits for a lane that leans back waits for as
     much longer, once."""
-    gain_min: float = 0.1
-    """Share of the mean latency that has to be saved."""
-    gain_us_min: Micros = Micros(MILLISECOND)
+    gain_min: float = 0.03
+    """Share of the mean latency that has to be saved. Price of less: changes for what is only chance; of more: leans
+    stay that far from the best ones."""
+    gain_us_min: Micros = Micros(MILLISECOND // 2)
     """And so much of it."""
     change_us_min: Micros = Micros(500)
     """A lane whose lean is that near to the new one keeps it."""

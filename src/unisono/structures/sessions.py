@@ -315,6 +315,8 @@ class Sessions:
 
     def _wrap(self, inner: list[Effect], now: Micros, persist: bool) -> list[Effect]:
         """Numbers what goes to peers, and makes sure that whatever consumed a number is in the log."""
+        if not inner:
+            return [PERSIST] if persist else inner
         effects: list[Effect] = []
         idle: list[Address] = []
         filled: list[Address] = []

@@ -36,6 +36,21 @@ def test_k36_who_hears_of_an_event_keeps_those_awake_that_its_listeners_have_to_
     assert sent(node.say(Fired("beat"), after=CONFIG.awake_us // 2), Wake) != []
 
 
+def test_k36_who_is_told_again_of_an_event_wakes_nobody_for_it() -> None:
+    """A whole beat lists all lanes again; where every one of them woke somebody, ticks that overtake a beat would have
+    it asked for again, and nobody would ever rest."""
+    node = listened()
+    lanes = (LaneClaim(A, 4, 0, 0, 0), LaneClaim(B, 0, 1, node.now, 0))
+    node.say(Beat(STAMPERS[2], 1, 1, node.now, node.now, lanes[1:], whole=True))
+    node.say(Beat(STAMPERS[1], 1, 3, node.now, node.now, lanes[:1]))
+    node.now += CONFIG.awake_us
+    again = node.say(Beat(STAMPERS[2], 1, 2, node.now, node.now, lanes[1:], whole=True))
+    assert sent(again, Wake) == []
+    new = LaneClaim(B, 0, 2, node.now, 0)
+    heard = node.say(Beat(STAMPERS[2], 1, 3, node.now, node.now, (new,), whole=True))
+    assert sent(heard, Wake) != []
+
+
 def test_k36_nobody_is_kept_awake_by_events_that_wait_for_nobody() -> None:
     node = StamperAlone()
     node.beat()

@@ -165,6 +165,8 @@ class Beats:
     def hear(self, beat: Beat, now: Micros) -> list[Effect]:
         stamper = self._numbers[beat.source]
         view = self._views.get(stamper)
+        known = view.lanes if view is not None else {}
+        news = tuple([claim for claim in beat.lanes if known.get(claim.topic) != claim])
         if beat.whole and (view is None or (view.term, view.number) <= (beat.term, beat.number)):
             lanes = {claim.topic: claim for claim in beat.lanes}
             view = self._views[stamper] = _View(beat.term, beat.number, beat.clock, lanes, beat.error)
@@ -179,7 +181,7 @@ class Beats:
             return self._ask(stamper, now)
         self._asked.pop(stamper, None)
         self.wanted = max(self.wanted, *(claim.stamp for claim in beat.lanes), 0)
-        return [*self._pass_on(stamper), *self._await(stamper, beat.lanes, now)]
+        return [*self._pass_on(stamper), *self._await(stamper, news, now)]
 
     def hear_tick(self, tick: Tick, now: Micros) -> list[Effect]:
         """Worth what the beat is worth that it follows."""
