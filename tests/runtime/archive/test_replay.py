@@ -399,3 +399,52 @@ def test_what_is_too_much_to_hold_comes_from_the_archive(tmp_path: Path) -> None
             await expect_each(stream, range(1, 13), lambda event: event.number)
 
     asyncio.run(story())
+
+
+def test_what_an_archive_that_is_ahead_has_told_is_not_told_again_when_it_comes_in_later() -> None:
+    """Others hear of it before we do: who waits for a far clock, or for a broker that stands still for us."""
+
+    async def story() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("t", "x") as stream:
+            t, x = stream.topics["t"], stream.topics["x"]
+            rows = tuple(_row(number, "t", number) for number in range(1, 6))
+            stream.archive = _Shelf(Fetched(1, rows, 5, 5, {"t": 5, "x": 3}, {}))  # type: ignore[assignment]
+            replay = stream._delivering.begin_replay(stream.archive, {})
+            replay.needs["t"] = 1
+            replay.start()
+            async with asyncio.timeout(30):
+                told = [await anext(stream) for _ in rows]
+                while not replay.is_over:
+                    await asyncio.sleep(0.001)
+            events = [Event("p", number, "t", f"t{number}".encode()) for number in range(1, 10)]
+            stream.deliver(Heard(t, events[1], number=2))
+            stream.deliver(Heard(t, events[2], number=3, late=True))
+            stream.deliver(Heard(t, tuple(events[2:6]), number=3))
+            stream.deliver(Heard(t, events[6], number=7))
+            stream.deliver(Gap(x, 1, 2, "lost"))
+            stream.deliver(Gap(x, 3, 6, "lost", settled=3))
+            stream.deliver(Heard(x, Event("p", 1, "x", b"x3"), number=3))
+            stream.deliver(Heard(x, Event("p", 2, "x", b"x5"), number=5))
+            stream.end_turn()
+            told += [await anext(stream) for _ in range(stream.waiting)]
+            seen = [(event.topic, event.gap.first if event.gap else event.number) for event in told]
+            assert seen == [*(("t", number) for number in range(1, 8)), ("x", 4), ("x", 5)]
+
+    asyncio.run(story())
+
+
+def test_who_joins_a_topic_anew_is_told_all_after_its_base() -> None:
+    async def story() -> None:
+        async with unisono.connect("memory://") as session, session.subscribe("t") as stream:
+            stream.archive = _Shelf(Fetched(1, (_row(1, "t", 7),), 1, 1, {"t": 7}, {}))  # type: ignore[assignment]
+            replay = stream._delivering.begin_replay(stream.archive, {})
+            replay.start()
+            async with asyncio.timeout(30):
+                assert (await anext(stream)).number == 7
+            await stream.unsubscribe("t")
+            await stream.subscribe("t")
+            await session.publish("t", "new")
+            async with asyncio.timeout(30):
+                assert (await anext(stream)).data == "new"
+
+    asyncio.run(story())

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
+from msgspec.structs import replace
+
 from unisono.errors import TransportError
 from unisono.machine import CutOff, Gap, Heard, Stalled, one_by_one
 from unisono.model.content import TRACE, content_of, deadline_of
@@ -44,6 +46,8 @@ class Delivering:
         self.told = StreamCounters()
         self.replay: Replay | None = None
         """Under way, or over and not noticed yet."""
+        self._told: dict[str, int] = {}
+        """Per topic: what comes in live up to this number was told by a replay whose archive was ahead of us."""
         self._stream, self._session, self._decode = stream, session, decode
         self._waiting, self._progress, self._journaling = waiting, progress, journaling
         self._cells, self._journals = stream.cells, journaling.is_kept
@@ -57,6 +61,8 @@ class Delivering:
                 return
             if self._hold(item):
                 return
+        if self._told and self._is_told(item):
+            return
         if type(item) is not Heard:
             self._deliver_notice(item)
         elif type(item.message) is EventRow or type(item.message) is tuple:
@@ -200,6 +206,36 @@ class Delivering:
             self.replay.hold(item.message.topic, item)
             return True
         return False
+
+    def _is_told(self, item: Any) -> bool:
+        """Whether a replay has told it, or the rest of it is told here. In a topic numbers count up, but for a gap of
+        one stamper, in whose span events of others may follow."""
+        if isinstance(item, Gap):
+            upto = self._told.get(self._session.name_of(item.topic) or str(item.topic), 0)
+            if item.first <= upto < item.last:
+                self._deliver_notice(replace(item, first=upto + 1))
+            return item.first <= upto
+        if type(item) is not Heard:
+            return False
+        message = item.message
+        name = message[0].topic if type(message) is tuple else message.topic
+        upto = self._told.get(name, 0)
+        if item.number > upto:
+            if not item.late:
+                self._told.pop(name, None)
+            return False
+        parts = one_by_one(item)
+        for part in parts if len(parts) > 1 else ():
+            self.deliver(part)
+        return True
+
+    def has_told(self, numbers: dict[str, int]) -> None:
+        """Everything up to these numbers: where a subscription is after them, it brings some of it again."""
+        self._told = {name: number for name, number in numbers.items() if name in self._stream.topics}
+
+    def begins(self, name: str) -> None:
+        """The topic is in force anew: all after its base is owed, whatever was told before."""
+        self._told.pop(name, None)
 
     def pass_on(self, name: str, item: Heard | Gap) -> None:
         """A replay delivers; what a live subscription delivers goes the same way."""

@@ -7,7 +7,7 @@ switches topic by topic: the bases of a subscription are no cut (an archived eve
 live event of another).
 
 What comes in live meanwhile is held. At the bound the oldest held is let go: the archive has it, or will, so only the
-prefix to wait for grows.
+prefix to wait for grows. An archive may be ahead of the live subscription: what it has told is not told again.
 """
 
 import asyncio
@@ -53,6 +53,8 @@ class ReplayDelivery(Protocol):
     def pass_on(self, name: str, item: Heard | Gap) -> None: ...
 
     def skip_to(self, numbers: dict[str, int]) -> None: ...
+
+    def has_told(self, numbers: dict[str, int]) -> None: ...
 
     def tell_stalled(self, name: str, stalled: Stalled) -> None: ...
 
@@ -200,6 +202,7 @@ class Replay:
             if isinstance(item, Gap) and item.first <= done:
                 item = replace(item, first=done + 1)
             self._delivering.pass_on(name, item)
+        self._delivering.has_told(covers)
         self._held.clear()
         self._delivering.end_turn()
 

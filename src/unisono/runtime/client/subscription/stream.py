@@ -290,6 +290,7 @@ class Stream:
         self._journaling.subscribed(name, base)
         self.bases[name] = base
         self._progress.join(name, base)
+        self._delivering.begins(name)
         if self.starts_in_past:
             # The past of a topic that is added later can not be told in order any more: what we missed is a gap.
             replay = self._delivering.replay
