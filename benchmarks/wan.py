@@ -11,7 +11,9 @@ with topics born where they were first used, and is measured after `warm_s` of t
 and other people want in each region what those of the region before did: `default, changed` is measured in the last
 10 s of their first minute. `by clock, leans` has default settings but for the planned homes as keepers, and one order
 for all where the others have one per pair of subscribers; `by clock, causes first` also has causes before effects
-across topics, and no lane leans (`by clock` in rows of before). Latency runs from before `publish` to
+across topics, and no lane leans (`by clock` in rows of before). `expected_ms` is what the programme that finds leans
+expects for these very people and events, of the best leans or of none, where every clock is heard half a beat late: no
+plan of leans is below it, and who measures more has lost it on the way. Latency runs from before `publish` to
 the notification, on one clock. Each region's raw subscribers hear what they are told in no order. The central stream
 stands in the region nearest to all and is read in its order.
 
@@ -45,7 +47,9 @@ from unisono.model.deployment import Deployment, dump_deployment
 from unisono.model.region import public_cloud
 from unisono.model.settings import BrokerSpec, NodeSpec, Region, Sequencing, TopicSpec
 from unisono.model.time import Micros
+from unisono.planning.leans import plan_leans
 from unisono.planning.placement import Demand, Interest, place, stars
+from unisono.protocols.clock.config import ClockConfig
 from unisono.runtime.driver.loop import run as run_loop
 from unisono.runtime.tools.delay import DelayProxy
 from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
@@ -338,6 +342,9 @@ class Turn(NamedTuple):
     people: People
     warm_s: float
 
+    def measured(self) -> People:
+        return self.people._replace(events=[event for event in self.people.events if event.at_s >= self.warm_s])
+
 
 async def ordered(world: World, views: list[Deployment], turns: list[Turn]) -> list[tuple[Heard, dict[str, Any]]]:
     """What they were told, one turn after the other."""
@@ -380,8 +387,14 @@ def _connected(world: World, views: list[Deployment], site: int) -> Any:
     return unisono.connect(views[site], region=world.regions[site], timeout=60)
 
 
+def expected_us(world: World, people: People, homes: dict[str, str], leans: bool) -> float:
+    """By clock: what the best leans take for these people and events, or none."""
+    plan = plan_leans(people.demand(world.regions), world.table, homes, ClockConfig().beat_us // 2)
+    return plan.latency_us if leans else plan.unplanned_us
+
+
 def row(case: str, way: str, people: People, world: World, heard: Heard, since_s: float, **more: Any) -> dict[str, Any]:
-    measured = people._replace(events=[event for event in people.events if event.at_s >= since_s])
+    measured = Turn(people, since_s).measured()
     direct, bound = direct_and_bound_us(Sites(world.table, 0), measured.crowd())
     owed = sum(sum(topic in own for _, own in people.subscribers) for _, _, topic in measured.events)
     late = sorted(heard.late_us)
@@ -451,6 +464,9 @@ async def measure(count: int, workloads: tuple[str, ...], spans: Spans = Spans()
                     told = await asyncio.gather(*(ordered(world, views[each], turns[each]) for each in kinds))
                 for each, heard in zip(kinds, told):
                     for title, turn, (what, more) in zip(ways, turns[each], heard):
+                        if sequencing.by == "clock":
+                            least = expected_us(world, turn.measured(), homes[each], sequencing.leans_lanes)
+                            more["expected_ms"] = round(least / 1000, 1)
                         keep(each, title, turn.people, what, turn.warm_s, **more)
 
             tree = Sequencing()
