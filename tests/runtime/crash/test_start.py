@@ -24,7 +24,7 @@ from unisono.protocols.naming import messages as naming
 from unisono.runtime.driver.data_directory import DataDirectory, Identity
 from unisono.runtime.driver.log import FileLog, LogConfig
 from unisono.runtime.links import control
-from unisono.runtime.node.node import Node
+from unisono.runtime.node.node import Node, NodeConfig
 from unisono.runtime.node.ordering import TREE_LOG
 from unisono.runtime.tools.ports import free_ports
 from unisono.turns import Logged
@@ -297,22 +297,48 @@ def test_a_log_is_not_continued_under_other_rules(
         asyncio.run(publish(file, 4))
 
 
-def test_a_log_is_not_continued_elsewhere_in_the_tree_or_among_the_stampers(tmp_path: Path) -> None:
-    """By clock a stamper's number is its place in the file: another's would be taken for its own."""
-    file = write(tmp_path, sequencing=Sequencing(by="clock"))
+def test_a_log_is_not_continued_elsewhere_in_the_tree(tmp_path: Path) -> None:
+    file = write(tmp_path)
     kept = load_deployment(file)
     with running(file):
         asyncio.run(publish(file, 1))
     (port,) = free_ports(1)
-    other = structs.replace(kept.nodes[0], name="a", parent="n", listen=f"127.0.0.1:{port}", roles=("sequencer",))
-    file.write_text(dump_deployment(structs.replace(kept, nodes=(other, kept.nodes[0]))))
-    assert "its place among the sequencers of the file was 0 and is 1" in refused(file)
-    beneath = structs.replace(kept.nodes[0], parent="a")
-    file.write_text(dump_deployment(structs.replace(kept, nodes=(beneath, structs.replace(other, parent=None)))))
+    above = structs.replace(kept.nodes[0], name="a", listen=f"127.0.0.1:{port}", roles=("sequencer",))
+    file.write_text(dump_deployment(structs.replace(kept, nodes=(structs.replace(kept.nodes[0], parent="a"), above))))
     assert 'parent was not given and is "a"' in refused(file)
-    file.write_text(dump_deployment(structs.replace(kept, nodes=(kept.nodes[0], other))))
-    with running(file):  # one more at the end changes nothing for those before it
-        pass
+
+
+def test_by_clock_a_node_goes_on_only_where_every_stamper_has_the_place_that_it_had(tmp_path: Path) -> None:
+    """Keys and lanes name stampers by their places in the file: with others, events would have other numbers."""
+
+    ports = dict(zip("abcdz", free_ports(5)))
+
+    def file(*names: str) -> Deployment:
+        nodes = tuple(
+            NodeSpec(
+                name,
+                listen=f"127.0.0.1:{ports[name]}",
+                parent=None if name == "a" else "a",
+                roles=("sequencer", "broker") if name == "a" else ("sequencer",),
+                data="data",
+            )
+            for name in names
+        )
+        return Deployment(1, "d", nodes=nodes, sequencing=Sequencing(by="clock"), broker=BrokerSpec("embedded"))
+
+    async def begin(deployment: Deployment) -> None:
+        node = Node(deployment, "a", tmp_path, NodeConfig(witness_s=0))
+        try:
+            await node.start()
+        finally:
+            await node.stop()
+
+    asyncio.run(begin(file("a", "b")))
+    asyncio.run(begin(file("a", "b", "c")))
+    for names in (("b", "a", "c"), ("z", "a", "b", "c"), ("a", "c"), ("a", "b")):
+        with pytest.raises(unisono.MisuseError, match="the sequencers of the file, which new ones follow"):
+            asyncio.run(begin(file(*names)))
+    asyncio.run(begin(file("a", "b", "c", "d")))
 
 
 def test_a_lock_ends_with_its_process_and_an_identity_is_written_once(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from unisono.structures.locks import lock_file
 LOCK = "LOCK"
 IDENTITY = "IDENTITY"
 IDENTITY_VERSION = 1
+Rule = str | bool | tuple[str, ...] | None
+"""A setting; a list may grow at its end."""
 
 
 class Identity(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,7 +30,7 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
     node: str
     deployment_id: str = ""
     """The `id` of its file, if that has one: two deployments may have the same name."""
-    rules: dict[str, str | int | bool | None] = {}
+    rules: dict[str, Rule] = {}
     """Settings of the file that its log depends on; none where that was not written down yet."""
     version: int = IDENTITY_VERSION
 
@@ -43,15 +45,15 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True):
 
     def changed(self, known: "Identity") -> list[str]:
         """Settings that were others when the log began, in words."""
-        both = [name for name in self.rules if name in known.rules]
-        return [
-            f"{name} was {_shown(known.rules[name])} and is {_shown(self.rules[name])}"
-            for name in both
-            if self.rules[name] != known.rules[name]
-        ]
+        both = [(name, known.rules[name], now) for name, now in self.rules.items() if name in known.rules]
+        return [f"{name} was {_shown(was)} and is {_shown(now)}" for name, was, now in both if not _goes_on(was, now)]
 
 
-def _shown(value: str | int | bool | None) -> str:
+def _goes_on(was: Rule, now: Rule) -> bool:
+    return now[: len(was)] == was if isinstance(was, tuple) and isinstance(now, tuple) else was == now
+
+
+def _shown(value: Rule) -> str:
     return "not given" if value is None else msgspec.json.encode(value).decode()
 
 

@@ -36,6 +36,7 @@ from unisono.protocols.sequencer.messages import (
     repeats,
 )
 from unisono.protocols.sequencer.node import TopicManager
+from unisono.runtime.driver.data_directory import Rule
 from unisono.runtime.links import control
 from unisono.structures.sessions import Sessions
 from unisono.turns import Arrangement
@@ -237,15 +238,16 @@ def node_ordering(deployment: Deployment, me: Address, parent: Address | None) -
     return ClockStampers(deployment, me, parent) if by_clock else TopicManagers(deployment, me, parent)
 
 
-def rules_of_log(deployment: Deployment, me: Address) -> dict[str, str | int | bool | None]:
+def rules_of_log(deployment: Deployment, me: Address) -> dict[str, Rule]:
     """The settings by which the log of a node that orders was decided: under others it would be replayed into another
-    state than the one that others have heard of."""
+    state than the one that others have heard of. By clock a stamper's number, and so a part of every key, is its place
+    in the file."""
     spec, how = deployment.node(me), deployment.sequencing
     if "sequencer" not in spec.roles:
         return {}
-    parent = {"parent": spec.parent}
+    parent: dict[str, Rule] = {"parent": spec.parent}
     if how.by == "clock":
-        return parent | {"its place among the sequencers of the file": stampers(deployment).index(me)}
+        return parent | {"the sequencers of the file, which new ones follow,": stampers(deployment)}
     return parent | {f"sequencing.{name}": getattr(how, name) for name in ("order", "early", "encoding")}
 
 
