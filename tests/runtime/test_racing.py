@@ -104,6 +104,7 @@ def test_a_nats_server_that_stands_still_does_not_keep_from_another(tmp_path: Pa
                 ens = NatsEns(NatsOptions((f"nats://{still}", server.url)), Ear())
                 await ens.open()
                 await ens.subscribe("trades")
+                assert ens.traits.payload_bytes_max > 0, "what the server that answers takes is known"
                 await ens.close()
         finally:
             await server.stop()

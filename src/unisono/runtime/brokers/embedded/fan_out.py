@@ -46,7 +46,7 @@ class FanOutPace(Struct):
         return max(0.0, self.paid_until - self.ahead - now)
 
 
-class Reader(Protocol):
+class ReaderConnection(Protocol):
     """A connection with something to write."""
 
     def take_out(self) -> list[bytes]:
@@ -60,7 +60,7 @@ class FanOut:
     """The readers of one broker for whom something waits."""
 
     def __init__(self) -> None:
-        self.waiting: dict[Reader, None] = {}
+        self.waiting: dict[ReaderConnection, None] = {}
         self._pace = FanOutPace()
         self._next: asyncio.Handle | None = None
         self._next_s = 0.0
