@@ -23,7 +23,7 @@ from subprocess import Popen
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from joins import cpu_s
+from ordering.spent import cpu_s
 
 import unisono
 from unisono.model.deployment import Deployment, dump_deployment

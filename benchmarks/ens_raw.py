@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import nats as nats_py
+from ordering.spent import cpu_s
 
 from unisono.runtime.brokers.contract import Ens, EnsNotice, Item, Parcel, count_items
 from unisono.runtime.brokers.embedded.adapter import EmbeddedEns
@@ -59,12 +59,6 @@ class Counter:
 
     def on_failed(self, error: Exception) -> None:
         raise error
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds a process has used, from /proc."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Measured:

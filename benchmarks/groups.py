@@ -19,7 +19,8 @@ from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from joins import cpu_s, started_node
+from joins import started_node
+from ordering.spent import cpu_s
 
 import unisono
 from unisono.runtime.driver.loop import run as run_loop

@@ -28,6 +28,7 @@ from threading import Thread
 from typing import Any, NamedTuple, Self
 
 import msgspec
+from ordering.spent import cpu_s
 
 import unisono
 from unisono.errors import UnisonoError
@@ -165,8 +166,7 @@ class Beside:
 
     @property
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.process.pid)
 
     @property
     def memory_mb(self) -> float:

@@ -6,7 +6,6 @@ between sessions and node, both ways; `log_bytes` is what the node has written.
 """
 
 import asyncio
-import os
 import socket
 import struct
 import sys
@@ -17,6 +16,8 @@ from pathlib import Path
 from subprocess import Popen
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from ordering.spent import cpu_s
 
 import unisono
 from unisono.model.deployment import Deployment, dump_deployment
@@ -49,12 +50,6 @@ class Usage:
             "link_bytes": self.bytes - before.bytes,
             "log_bytes": self.log - before.log,
         }
-
-
-def cpu_s(pid: int) -> float:
-    """What a process has used, its threads included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

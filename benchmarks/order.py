@@ -40,6 +40,7 @@ from ordering.clients import (
     raw_clients,
     redis_clients,
 )
+from ordering.spent import cpu_s
 from ordering.world import Broker, Place, missing_for_redis, world
 
 from unisono.audit.inversions import count_inversions
@@ -61,11 +62,6 @@ COMMITS = "fdatasync as soon as the disk is free; what arrives meanwhile is the 
 def payload(publisher: int, number: int, at: int = 0) -> bytes:
     """100 bytes: who, which, when."""
     return b"%d %018d%020d" % (publisher, number, at) + bytes(PAYLOAD_BYTES - 40)
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def written(pids: list[int]) -> int:

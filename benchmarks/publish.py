@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import nats as nats_py
-from order import cpu_s
+from ordering.spent import cpu_s
 from ordering.world import TOPICS, Broker, Place, world
 
 import unisono

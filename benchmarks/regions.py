@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from msgspec import structs
+from ordering.spent import cpu_s
 
 import unisono
 from unisono.model.deployment import Deployment, dump_deployment
@@ -53,14 +54,6 @@ class System(NamedTuple):
     drain: Callable[[], Awaitable[None]]
     arrived: list[tuple[int, float]]
     pids: list[int]
-
-
-def cpu_s(pids: list[int]) -> float:
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def targets(session: unisono.Session) -> tuple[str, ...]:
@@ -180,12 +173,12 @@ async def all_arrived(system: System, first: int, last: int) -> None:
 
 
 async def burst(system: System, first: int, size: int, events: int) -> dict[str, float]:
-    before, begun, count = cpu_s(system.pids), time.perf_counter(), events * 100 // max(100, size // 4)
+    before, begun, count = sum(map(cpu_s, system.pids)), time.perf_counter(), events * 100 // max(100, size // 4)
     for n in range(first, first + count):
         await system.publish(n, bytes(size))
     await system.drain()
     await all_arrived(system, first, first + count - 1)
-    told, spent = count * SUBSCRIBERS, cpu_s(system.pids) - before
+    told, spent = count * SUBSCRIBERS, sum(map(cpu_s, system.pids)) - before
     return {
         "notifications_per_cpu_s": round(told / max(spent, 0.01)),
         "notifications_per_s": round(told / (time.perf_counter() - begun)),

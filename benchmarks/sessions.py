@@ -16,8 +16,9 @@ from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from joins import cpu_s, started_node
+from joins import started_node
 from msgspec.structs import replace
+from ordering.spent import cpu_s
 
 import unisono
 from unisono.model.time import Micros
