@@ -1,6 +1,7 @@
 """Many readers: what a node pays per message, and what readers ask it for, with 10 sessions and with 200.
 
-A node runs in a process of its own, the readers share another. With the embedded broker the node writes every event to
+A node runs in a process of its own, the readers share another, on the last core: what they take is not missing where
+messages come from. With the embedded broker the node writes every event to
 every reader, so what it pays per delivery is what may not grow; in the cases `on nats` a NATS server does that, and the
 node pays for order alone. `letters` is what the readers say to the node while they read; nothing is lost, so they need
 not say anything. In the cases `far` the publisher's requests travel for 300 ms while its payloads are there at once,
@@ -70,6 +71,7 @@ async def _measure(count: int, far: bool = False, on_nats: bool = False) -> dict
             await session.publish(TOPICS[0], b"warm")
             command = [sys.executable, __file__, str(name / "deployment.toml"), str(count)]
             readers = Popen([*command, str(messages)], stdin=PIPE, stdout=PIPE, text=True)
+            os.sched_setaffinity(readers.pid, {(os.cpu_count() or 1) - 1})
             assert readers.stdout is not None
             await asyncio.to_thread(readers.stdout.readline)
             node_s, readers_s = cpu_s(node.pid), cpu_s(readers.pid)
