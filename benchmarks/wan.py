@@ -26,11 +26,12 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
@@ -417,6 +418,18 @@ def row(case: str, way: str, people: People, world: World, heard: Heard, since_s
     }
 
 
+@contextmanager
+def kept_if_it_fails(directory: Path) -> Iterator[None]:
+    """What nodes and servers have said is told nowhere else."""
+    try:
+        yield
+    except BaseException:
+        kept = directory.with_name(f"{directory.name}-failed")
+        shutil.copytree(directory, kept)
+        print(f"what its processes wrote is in {kept}", file=sys.stderr)
+        raise
+
+
 async def measure(count: int, workloads: tuple[str, ...], spans: Spans = Spans()) -> list[dict[str, Any]]:
     Path("out").mkdir(exist_ok=True)
     measured_s = spans.measured_s
@@ -426,7 +439,7 @@ async def measure(count: int, workloads: tuple[str, ...], spans: Spans = Spans()
         rows.append(row(f"{count} regions, {workload}", way, people, world, heard, since_s, **more))
         print(rows[-1], file=sys.stderr)
 
-    with TemporaryDirectory(dir="out", prefix="bench-wan-") as name:
+    with TemporaryDirectory(dir="out", prefix="bench-wan-") as name, kept_if_it_fails(Path(name)):
         async with AsyncExitStack() as stack:
             world = World(REGIONS[count], Path(name).absolute(), stack)
             await world.start_servers()
