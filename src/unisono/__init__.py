@@ -7,26 +7,30 @@ async with unisono.connect("memory://") as session:
             print(event.topic, event.data)
 """
 
-from unisono import testing
-from unisono.errors import (
-    DataLossError,
-    FormatError,
-    InvariantError,
-    MisuseError,
-    PeerError,
-    PlanError,
-    TransportError,
-    UnisonoError,
-)
-from unisono.machine import Accepted, Gap, Refused, Stalled, Unknown
-from unisono.runtime.app import App
-from unisono.runtime.client.publishing.publisher import Publisher
-from unisono.runtime.client.session import Session
-from unisono.runtime.client.subscription.event_stream import EventStream
-from unisono.runtime.client.subscription.notification import Notification
-from unisono.runtime.client.subscription.stream import Stream
-from unisono.runtime.connect import connect
-from unisono.runtime.sync import SyncSession, SyncStream, connect_sync
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unisono import testing
+    from unisono.errors import (
+        DataLossError,
+        FormatError,
+        InvariantError,
+        MisuseError,
+        PeerError,
+        PlanError,
+        TransportError,
+        UnisonoError,
+    )
+    from unisono.machine import Accepted, Gap, Refused, Stalled, Unknown
+    from unisono.runtime.app import App
+    from unisono.runtime.client.publishing.publisher import Publisher
+    from unisono.runtime.client.session import Session
+    from unisono.runtime.client.subscription.event_stream import EventStream
+    from unisono.runtime.client.subscription.notification import Notification
+    from unisono.runtime.client.subscription.stream import Stream
+    from unisono.runtime.connect import connect
+    from unisono.runtime.sync import SyncSession, SyncStream, connect_sync
 
 __all__ = [
     "Accepted",
@@ -54,3 +58,50 @@ __all__ = [
     "connect_sync",
     "testing",
 ]
+
+_HOMES = {
+    "unisono.errors": (
+        "DataLossError",
+        "FormatError",
+        "InvariantError",
+        "MisuseError",
+        "PeerError",
+        "PlanError",
+        "TransportError",
+        "UnisonoError",
+    ),
+    "unisono.machine": (
+        "Accepted",
+        "Gap",
+        "Refused",
+        "Stalled",
+        "Unknown",
+    ),
+    "unisono.runtime.app": ("App",),
+    "unisono.runtime.client.publishing.publisher": ("Publisher",),
+    "unisono.runtime.client.session": ("Session",),
+    "unisono.runtime.client.subscription.event_stream": ("EventStream",),
+    "unisono.runtime.client.subscription.notification": ("Notification",),
+    "unisono.runtime.client.subscription.stream": ("Stream",),
+    "unisono.runtime.connect": ("connect",),
+    "unisono.runtime.sync": (
+        "SyncSession",
+        "SyncStream",
+        "connect_sync",
+    ),
+}
+"""Imported when they are asked for: a command that needs none of them is quick, and stopped cleanly at any moment."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("unisono.testing")
+    for module, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
+    raise AttributeError(f"module 'unisono' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -226,3 +226,33 @@ def test_a_command_works_with_closed_streams_in_any_locale_and_ends_when_nobody_
     finally:
         node.send_signal(signal.SIGTERM)
         node.communicate(timeout=60)
+
+
+def test_ctrl_c_ends_a_command_that_is_still_being_read_without_a_word() -> None:
+    """What is read before the command itself: next to nothing, so that at no moment a traceback can come of it."""
+    read = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, unisono.__main__ as m; print(len([n for n in sys.modules if 'unisono.' in n]))",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert int(read.stdout) == 1, "itself"
+    program = (
+        "import sys, signal; from importlib.abc import MetaPathFinder\n"
+        "class Interrupted(MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == NAME: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "sys.argv = ['unisono', 'pub', 'unisono://127.0.0.1:1', 't', 'x']\n"
+        "from unisono.__main__ import main; main()"
+    )
+    for name in ("unisono.cli.main", "typer", "unisono.cli.pub", "unisono.runtime.connect"):
+        done = subprocess.run(
+            [sys.executable, "-c", program.replace("NAME", repr(name))], capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), name
