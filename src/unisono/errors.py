@@ -16,6 +16,9 @@ UnisonoError
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 IN_ASYNCIO = ("Connect call failed", "attempting to bind")
 
@@ -32,6 +35,17 @@ def said(error: OSError | UnicodeDecodeError) -> str:
     if error.errno is not None and error.errno in errno.errorcode and any(words in str(error) for words in IN_ASYNCIO):
         return os.strerror(error.errno)
     return error.strerror or str(error) or "no answer"
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """What the system says of a write (a full disk) names no file: then it is this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 class UnisonoError(Exception):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -256,3 +257,19 @@ def test_ctrl_c_ends_a_command_that_is_still_being_read_without_a_word() -> None
             [sys.executable, "-c", program.replace("NAME", repr(name))], capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), name
+
+
+def test_what_cannot_be_written_whole_is_named_and_not_left_behind(tmp_path: Path) -> None:
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # as on a full disk: what is written ends in an error
+
+    file = tmp_path / "deployment.toml"
+    for words, named in (
+        (("init", str(file)), f"{file} cannot be written: File too large"),
+        (("simulate", "fifo/reorder", "--seeds", "0", "--journal", str(tmp_path)), "fifo-reorder-0.jsonl: File too"),
+    ):
+        done = subprocess.run([*UNISONO, *words], capture_output=True, text=True, timeout=60, preexec_fn=small)
+        assert done.returncode == 2
+        assert named in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo-reorder-0.jsonl"]

@@ -15,7 +15,7 @@ from typing import IO, Any
 import msgspec
 
 from unisono.audit.parts import UNREADABLE, JournalPart, open_part, parts_of
-from unisono.errors import FormatError
+from unisono.errors import FormatError, naming
 from unisono.model.journal import JOURNAL_VERSION, KINDS, Header, Int64, Journal, Record, encode_line
 
 CHUNK_BYTES = 1 << 20
@@ -92,7 +92,7 @@ def scan_part(part: JournalPart, alone: bool) -> tuple[Header, Iterator[Record]]
 
 def write_jsonl(path: str | Path, header: Header, records: Iterable[Record]) -> None:
     """One header line, one line per record."""
-    with Path(path).open("wb") as file:
+    with naming(path), Path(path).open("wb") as file:
         file.write(encode_line(header))
         file.writelines(map(encode_line, records))
 

@@ -3,8 +3,10 @@
 On a terminal, and without --region, it asks. The file has the settings that every deployment needs, one line each.
 """
 
+import os
 import secrets
 import sys
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
@@ -106,9 +108,13 @@ def init(
         raise MisuseError(f"--region {twice} is named twice: one node per region is written, add others to the file")
     text = compose(plan)
     deployment = parse_deployment(text)
+    beside = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        file.write_text(text)
+        beside.write_text(text)
+        beside.replace(file)  # whole, or not at all
     except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise MisuseError(f"{file} cannot be written: {error.strerror}; name another FILE") from None
     if as_json:
         names, unknown = [node.name for node in deployment.nodes], _unknown(plan.places, plan.round_trip_ms)

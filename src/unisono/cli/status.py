@@ -140,12 +140,17 @@ def _sequencer_line(report: NodeReport) -> str:
     return line
 
 
+def _many(counters: dict[str, int], what: str) -> str:
+    count = counters[f"{what}s"]
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _broker_line(report: NodeReport) -> str:
     """What order costs a broker: how often a conflict was possible, and how long the echo took."""
     counters = report.counters["overlay"]
     echo_ms = counters["echo_us"] / 1000 / max(1, counters["echoes"])
     return (
-        f"{counters['links']} links, {counters['clients']} clients, {counters['publications']} publications: "
+        f"{_many(counters, 'link')}, {_many(counters, 'client')}, {_many(counters, 'publication')}: "
         f"{counters['detections']} waited for an echo ({echo_ms:.1f} ms on average, "
         f"{counters['false_positives']} needlessly), {counters['held']} after one that waited, "
         f"{counters['dropped']} dropped, {counters['pending']} wait now"
@@ -156,7 +161,7 @@ def _regions_line(report: NodeReport) -> str:
     """What comes over the hierarchy, what directly, and what is being made up for."""
     counters, direct = report.counters["regions"], report.counters.get("direct", {})
     line = (
-        f"{counters['links']} links, {counters['clients']} clients, {counters['streams']} streams: "
+        f"{_many(counters, 'link')}, {_many(counters, 'client')}, {_many(counters, 'stream')}: "
         f"{counters['accepted']} items, {counters['handovers']} hand-overs, {counters['recoveries']} recoveries, "
         f"{counters['gaps']} gaps"
     )

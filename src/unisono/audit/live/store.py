@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from unisono.audit.live.core import END, BatchReport
 from unisono.audit.live.feeds import ReadUpTo
 from unisono.audit.live.state import STATE_VERSION, LiveState
-from unisono.errors import FormatError, MisuseError, UnisonoError
+from unisono.errors import FormatError, MisuseError, UnisonoError, naming
 from unisono.structures.locks import lock_file
 
 STATE, VERDICTS, LOCK = "state.msgpack", "verdicts.jsonl", "LOCK"
@@ -81,7 +81,7 @@ class AuditStore:
     def save(self) -> None:
         """`saved` as it is now; durable when it returns."""
         new = self._folder / f"{STATE}.new"
-        with new.open("wb") as file:
+        with naming(new), new.open("wb") as file:
             file.write(msgspec.msgpack.encode(self.saved))
             file.flush()
             os.fsync(file.fileno())

@@ -305,7 +305,11 @@ class Lookout:
         except OSError as error:
             return Checked("log", False, f"{directory} cannot be written: {error.strerror or error}")
         self.free_bytes = free_bytes
-        return Checked("log", free_bytes >= FREE_BYTES_MIN, f"{free_bytes >> 20} MiB free in {directory}")
+        return Checked(
+            "log",
+            free_bytes >= FREE_BYTES_MIN,
+            f"{free_bytes >> 20} MiB free in {directory}, {FREE_BYTES_MIN >> 20} MiB are needed",
+        )
 
     async def _keep_probing(self, name: str, ask: Ask) -> None:
         while True:
@@ -349,5 +353,6 @@ class Lookout:
             if count > told and now - at >= REFUSALS_AGAIN_S:
                 self._refused[code] = count, now
                 last = self._links.refusals.last.get(code, "")
-                text = f"refused {count - told} times ({code}), last: {last}"
+                often = "once" if count - told == 1 else f"{count - told} times"
+                text = f"refused {often} ({code}), last: {last}"
                 say(logger, logging.WARNING, text, event="refused", code=code, count=count - told)
