@@ -11,6 +11,7 @@ import unisono
 from tests.runtime.ens.worlds import Ear
 from tests.runtime.test_cluster import running, star, url
 from unisono.errors import MisuseError, TransportError, TurnedAwayError
+from unisono.runtime.brokers.contract import Item
 from unisono.runtime.brokers.nats.adapter import NatsEns
 from unisono.runtime.brokers.nats.codec import NatsOptions
 from unisono.runtime.racing import first_of
@@ -101,11 +102,14 @@ def test_a_nats_server_that_stands_still_does_not_keep_from_another(tmp_path: Pa
         await server.start()
         try:
             async with silent() as still:
-                ens = NatsEns(NatsOptions((f"nats://{still}", server.url)), Ear())
+                ear = Ear()
+                ens = NatsEns(NatsOptions((f"nats://{still}", server.url)), ear)
                 await ens.open()
                 await ens.subscribe("trades")
-                assert ens.traits.payload_bytes_max > 0, "what the server that answers takes is known"
+                ens.publish([Item("trades", b"1", "p", 1)])
+                await ear.until(lambda: [item.payload for item in ear.items] == [b"1"])
                 await ens.close()
+                assert len(ear.items) == 1
         finally:
             await server.stop()
 
