@@ -199,6 +199,16 @@ def test_a_story_from_a_log_of_deliveries_knows_when_it_began(run: Run, tmp_path
     assert [(step["kind"], step["after_us"]) for step in told["steps"]] == [("publish", 0), ("deliver", 250)]
 
 
+def test_an_empty_name_is_a_name(run: Run, tmp_path: Path) -> None:
+    rows = [Record(subscriber="", event="", position=1, publisher="", published_us=1, delivered_us=2)]
+    write_jsonl(tmp_path / "run", Header(), rows)
+    told = json.loads(run("story", tmp_path / "run", "", "--json").stdout)
+    assert [(step["who"], step["text"]) for step in told["steps"]] == [
+        ("", "published by "),
+        ("", "delivered to  at position 1"),
+    ]
+
+
 def test_an_unknown_event_has_no_story(run: Run, opposite: Path) -> None:
     done = run("story", opposite, "Z")
     assert done.returncode == 2

@@ -105,6 +105,34 @@ def test_columns_say_the_same_of_what_is_rare(tmp_path: Path, what: str) -> None
     assert by_columns(path) == by_python(path)
 
 
+HEARD = {"subscriber": "s", "event": "a", "position": 1}
+UNHEARD = {"kind": "publish", "event": "b", "at_us": 5}
+WITHOUT_A_CASE = {
+    "fifo": [HEARD, {**UNHEARD, "publisher": "p", "publisher_seq": 1}],
+    "publisher-order": [
+        {**HEARD, "publisher": "p", "publisher_seq": 1},
+        {"subscriber": "t", "event": "b", "position": 1, "topic": "T"},
+    ],
+    "causal": [{**HEARD, "publisher": "p", "publisher_seq": 1}, {**UNHEARD, "clock": {"p": 1}}],
+    "causal by lists": [HEARD, {**UNHEARD, "depends_on": ["a"]}],
+    "causal of nobody's": [{**HEARD, "clock": {"p": 1}}, {**UNHEARD, "publisher": "p", "publisher_seq": 1}],
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_A_CASE)
+def test_a_promise_of_events_that_nobody_was_notified_of_is_not_said_to_hold(tmp_path: Path, what: str) -> None:
+    """There are the columns, and of no notified event is all known that the judge compares."""
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in WITHOUT_A_CASE[what]))
+    (found,) = (v for v in examine(read(path)).verdicts if v.judge == what.split()[0])
+    assert (found.holds, found.judged, found.violations) == (False, False, 0)
+    assert "nobody was notified of an event whose" in found.witness
+    for verdict in columnar.examine(columnar.load(path)).verdicts:
+        if verdict.judge == found.judge:
+            assert verdict == found
+    assert by_columns(path) == by_python(path)
+
+
 @pytest.mark.parametrize("what", untidy.UNTIDY)
 def test_untidy_logs_are_judged_alike(tmp_path: Path, what: str) -> None:
     path = untidy.UNTIDY[what](tmp_path)

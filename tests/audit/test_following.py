@@ -374,8 +374,11 @@ def test_the_command_tells_batches_and_exits_like_the_audit(run: Run, tmp_path: 
         (["--follow", "--promise", "kept"], "kept needs the whole log: audit it without --follow"),
         (["--follow", "--on", "spark"], "--follow runs here, not --on spark"),
         (["--state", "x"], "--state and --until-idle go with --follow"),
-        (["--follow", "--until-idle", "1us"], "row 1 (a at s) has no moment: a live audit needs delivered_us or at_us"),
-        (["--follow", "--until-idle", "1us"], "row 1 (deliver, a) is of moment 1700000000000000000, after 2100"),
+        (["--follow", "--until-idle", "1us"], "jsonl: a at s (row 1 of those taken) has no moment: a live audit needs"),
+        (
+            ["--follow", "--until-idle", "1us"],
+            "jsonl: deliver of a (row 1 of those taken) is of moment 1700000000000000000",
+        ),
     ],
 )
 def test_what_cannot_be_followed_is_one_line(run: Run, tmp_path: Path, arguments: list[str], says: str) -> None:  # noqa: F811

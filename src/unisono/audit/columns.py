@@ -38,6 +38,7 @@ _TYPES: dict[str, Any] = {
     "depends_on": pa.list_(pa.string()),
 }
 SCHEMA: Any = pa.schema([pa.field(column, _TYPES[column]) for column in COLUMNS])
+_TEXTS = frozenset(("kind", *NAMES))
 _DEFAULTS = {"kind": "deliver", "at_us": 0}
 _CLOCK, _CAUSES = COLUMNS.index("clock"), COLUMNS.index("depends_on")
 
@@ -133,9 +134,17 @@ def check_rows(batch: Any, name: str, unit: str, row: int) -> None:
         raise missing(record, lacks, f"{name}, {unit} {row + first + 1}")
 
 
-def records_of(batch: Any) -> Iterator[Record]:
-    """The rows of a batch in the schema as records."""
-    columns = [batch.column(column).to_pylist() for column in COLUMNS]
+def records_of(batch: Any, known: dict[str, str] | None = None) -> Iterator[Record]:
+    """The rows of a batch in the schema as records, whose names may still be codes.
+
+    A name is one object in all rows, and in all batches that share what is `known`: a judge that looks it up finds its
+    hash worked out and itself in the table, and memory holds it once.
+    """
+    known = {} if known is None else known
+    columns: list[list[Any]] = [
+        _shared(batch.column(column), known) if column in _TEXTS else batch.column(column).to_pylist()
+        for column in COLUMNS
+    ]
     for i, value in enumerate(columns[_CLOCK]):
         if value is not None:
             columns[_CLOCK][i] = dict(value)
@@ -144,6 +153,17 @@ def records_of(batch: Any) -> Iterator[Record]:
             columns[_CAUSES][i] = tuple(value)
     for values in zip(*columns):
         yield Record(*values)
+
+
+def _shared(texts: Any, known: dict[str, str]) -> list[str | None]:
+    """The texts of a column, equal ones as one object."""
+    if texts.null_count == len(texts):
+        return [None] * len(texts)
+    encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    names: list[str | None] = [known.setdefault(name, name) for name in encoded.dictionary.to_pylist()]
+    names.append(None)
+    codes = encoded.indices.fill_null(len(names) - 1)
+    return [names[code] for code in codes.to_pylist()]
 
 
 def _fit(array: Any, column: str, where: Callable[[int], str], name: str) -> Any:

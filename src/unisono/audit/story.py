@@ -59,7 +59,7 @@ def tell(path: str | Path, event: str) -> Story:
     arrivals: dict[str | None, int | None] = {}
     steps = []
     for record in own:
-        at, who = moments[id(record)], record.subscriber or record.who or record.publisher
+        at, who = moments[id(record)], _who(record)
         if record.kind == "arrive":
             arrivals.setdefault(who, at)
         after = at - born if at is not None and born is not None else None
@@ -71,6 +71,11 @@ def tell(path: str | Path, event: str) -> Story:
         if step.who is not None and step.after_us is not None and step.after_us < 0:
             behind_us[step.who] = max(behind_us.get(step.who, 0), -step.after_us)
     return Story(event, topic, number, publisher, delivered, tagged, behind_us, steps)
+
+
+def _who(record: Record) -> str | None:
+    """Whom it happened to; a name may be empty."""
+    return next((name for name in (record.subscriber, record.who, record.publisher) if name is not None), None)
 
 
 def _covers(notice: Record, number: int) -> bool:
@@ -105,7 +110,7 @@ def _words(record: Record, who: str | None, at: int | None, arrived: int | None)
     clock = f" {{{', '.join(f'{name}: {value}' for name, value in record.clock.items())}}}" if record.clock else ""
     match record.kind:
         case "publish":
-            return f"published by {record.publisher or who or 'somebody'}{clock}"
+            return f"published by {'somebody' if who is None else record.publisher or who}{clock}"
         case "outcome":
             return f"{who or 'the publisher'} was told{note or ': the outcome'}"
         case "timestamp":

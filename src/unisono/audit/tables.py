@@ -43,7 +43,8 @@ _LEAST = ("subscriber", "event", "position")
 def scan(file: IO[bytes], name: str, given: Mapping[str, Any]) -> tuple[Header, Iterator[Record]]:
     """As `files.scan`, for a file known to be Arrow or Parquet."""
     header, batches = scan_batches(file, name, given)
-    return header, (record for batch in batches for record in records_of(batch))
+    names: dict[str, str] = {}
+    return header, (record for batch in batches for record in records_of(batch, names))
 
 
 def scan_batches(

@@ -8,6 +8,7 @@ What is known of an event (its publisher, topic, number, moment) is known from a
 Where rows contradict each other, the last that tells counts.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -50,7 +51,6 @@ class Trace:
         self.repeats: list[Repeat] = []
         self.tags: list[int] = []
         self.events: list[str] = []
-        self.event_numbers: dict[str, int] = {}
         self.deliveries = 0
         """Notifications, tagged and untagged."""
         self.is_timed = any(record.at_us for record in journal.records)
@@ -58,40 +58,44 @@ class Trace:
         self._read()
 
     def _read(self) -> None:
-        rows_of: dict[str, list[int]] = {}
+        rows_of: dict[str, tuple[list[int], list[int]]] = {}
+        met: dict[str, int] = {}
+        # Names are looked up in the order of rows, where those of one event stand close: along streams, which go over
+        # the whole log one by one, every look would be at memory that nothing has touched for long.
         for row, record in enumerate(self.records):
             if record.kind == "deliver":
                 if record.subscriber is None or record.event is None or record.position is None:
                     raise MisuseError(f"record {row + 1}: a delivery needs subscriber, event and position")
-                rows = rows_of.get(record.subscriber)
-                if rows is None:
-                    rows = rows_of[record.subscriber] = []
-                rows.append(row)
+                own = rows_of.get(record.subscriber)
+                if own is None:
+                    own = rows_of[record.subscriber] = [], []
+                own[0].append(row)
+                own[1].append(met.setdefault(record.event, len(met)))
             elif record.kind == "tag":
                 if record.subscriber is None or record.event is None:
                     raise MisuseError(f"record {row + 1}: a tagged notification needs subscriber and event")
-                rows_of.setdefault(record.subscriber, [])
+                rows_of.setdefault(record.subscriber, ([], []))
                 self.tags.append(row)
-        self.deliveries = sum(map(len, rows_of.values())) + len(self.tags)
-        for subscriber, rows in rows_of.items():
-            self.streams.append(self._stream(subscriber, rows))
+        self.deliveries = sum(len(rows) for rows, _ in rows_of.values()) + len(self.tags)
+        numbers = [-1] * len(met)
+        for subscriber, (rows, events) in rows_of.items():
+            self.streams.append(self._stream(subscriber, rows, events, numbers))
         self._repeated_tags()
 
-    def _stream(self, subscriber: str, rows: list[int]) -> SubscriberStream:
-        records, numbers, names = self.records, self.event_numbers, self.events
+    def _stream(self, subscriber: str, rows: list[int], met: list[int], numbers: list[int]) -> SubscriberStream:
+        """`met` says for each row which event it is of those met, `numbers` what they are called since."""
+        records, names = self.records, self.events
         positions: list[int] = [records[row].position for row in rows]  # type: ignore[misc]
         if any(a > b for a, b in pairwise(positions)):
             order = sorted(range(len(rows)), key=positions.__getitem__)
-            rows, positions = [rows[i] for i in order], [positions[i] for i in order]
+            rows, positions, met = [rows[i] for i in order], [positions[i] for i in order], [met[i] for i in order]
         stream = SubscriberStream(subscriber)
         first_row: dict[int, int] = {}
-        for row, position in zip(rows, positions):
-            name = records[row].event
-            assert name is not None
-            event = numbers.get(name)
-            if event is None:
-                event = numbers[name] = len(names)
-                names.append(name)
+        for row, position, code in zip(rows, positions, met):
+            event = numbers[code]
+            if event < 0:
+                event = numbers[code] = len(names)
+                names.append(records[row].event)  # type: ignore[arg-type]
             if event in first_row:
                 self.repeats.append(Repeat(first_row[event], row))
                 continue
@@ -114,6 +118,12 @@ class Trace:
             if key in first:
                 self.repeats.append(Repeat(first[key], row))
             first.setdefault(key, row)
+
+    def notified(self) -> Iterator[str]:
+        """The events somebody was notified of; one that was tagged may come again."""
+        yield from self.events
+        for row in self.tags:
+            yield self.records[row].event or ""
 
     @cached_property
     def union(self) -> Union:

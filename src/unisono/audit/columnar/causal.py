@@ -18,15 +18,13 @@ BLOCK_ENTRIES = 1 << 22
 """Streams are taken together until their deliveries have so many clock entries: a bound on memory."""
 
 
-def by_clock(log: ColumnarLog, streams: Streams, authors: Authors) -> tuple[int, list[Record]] | None:
-    """How many notifications came before one of their causes, and records that show one; None without clocks.
+def by_clock(log: ColumnarLog, streams: Streams, authors: Authors, tellers: Ints) -> tuple[int, list[Record]]:
+    """How many notifications came before one of their causes, and records that show one. `tellers`: event -> the row of
+    its clock.
 
     Event m with clock {x: n} came too early if an event of publisher x with a number up to n was notified later in the
     same stream. So entries and events of one (stream, x) meet in one sort, read from the end.
     """
-    tellers = log.telling_causes("clock")
-    if not (tellers != NONE).any():
-        return None
     starts, sizes, publishers, needs = _entries(log, tellers)
     entries = sizes[streams.events]
     per_stream = np.add.reduceat(entries, streams.starts[:-1]) if len(entries) else np.empty(0, np.int64)
@@ -105,15 +103,13 @@ def _early(subscribers: Ints, asked: Ints, publishers: Ints, needs: Ints, author
     return np.sort(order[~met])
 
 
-def by_causes(log: ColumnarLog, streams: Streams) -> list[Record] | None:
-    """The records among which the reference finds all late causes, empty if there are none; None without causes.
+def by_causes(log: ColumnarLog, streams: Streams, tellers: Ints) -> list[Record]:
+    """The records among which the reference finds all late causes, empty if there are none. `tellers`: event -> the row
+    of its list.
 
     A late cause closes a circle of delivery order and causality: only what lies in their knots is looked at.
     """
-    tellers = log.telling_causes("depends_on")
     known = np.flatnonzero(tellers != NONE)
-    if not len(known):
-        return None
     lists = log.columns["depends_on"].take(pa.array(tellers[known])).combine_chunks()
     effects = np.repeat(known, np.asarray(pc.list_value_length(lists), np.int64))
     causes = np.asarray(pc.index_in(lists.flatten(), log.events.names).fill_null(NONE), np.int64)

@@ -17,11 +17,12 @@ from unisono.audit.columnar.metrics import measure
 from unisono.audit.columnar.order import DeliveryRows, Knots, tangled
 from unisono.audit.columnar.sorting import distinct, falls, has_repeats, ranks
 from unisono.audit.columnar.streams import Streams, streams_of
+from unisono.audit.judges.fifo import NO_AUTHOR, NO_TOPIC
 from unisono.audit.judges.table import JUDGES, judge_trace
 from unisono.audit.metrics import measure as measure_trace
 from unisono.audit.report import Report
 from unisono.audit.trace import Trace
-from unisono.audit.verdict import Verdict, passed
+from unisono.audit.verdict import Verdict, nothing, passed
 from unisono.model.journal import Header, Journal, Record
 
 SEARCHED_ROWS_MAX = 20_000
@@ -126,6 +127,8 @@ def _published_order(case: Case, judge: str, topics: Ints | None) -> Verdict | N
     if authors is None:
         return None
     is_in = authors.publishers != NONE if topics is None else (authors.publishers != NONE) & (topics != NONE)
+    if not case.log.tells_of_notified(is_in):
+        return nothing(judge, NO_AUTHOR if topics is None else NO_TOPIC)
     at = np.flatnonzero(is_in[streams.events])
     events = streams.events[at]
     lines = streams.subscribers[at] * authors.publishers_count + authors.publishers[events]
@@ -195,12 +198,18 @@ def _causal(case: Case) -> Verdict | None:
     """By clocks, or by lists of causes; from records by the reference."""
     log = case.log
     if "clock" in log.columns and log.authors is not None:
-        found = by_clock(log, case.streams, log.authors)
-        if found is not None:
-            return case.verdict("causal", *found)
+        tellers = log.telling_causes("clock")
+        if (tellers != NONE).any():
+            both = [tellers != NONE, log.authors.publishers != NONE]
+            if not all(map(log.tells_of_notified, both)):
+                return case.reference("causal")  # which says what is missing
+            return case.verdict("causal", *by_clock(log, case.streams, log.authors, tellers))
     if "depends_on" in log.columns:
-        records = by_causes(log, case.streams)
-        if records is not None:
+        tellers = log.telling_causes("depends_on")
+        if (tellers != NONE).any():
+            if not log.tells_of_notified(tellers != NONE):
+                return case.reference("causal")
+            records = by_causes(log, case.streams, tellers)
             return JUDGES["causal"](Trace(Journal(log.header, records))) if records else passed("causal")
     return case.reference("causal") if "publish" in log.kinds else None
 

@@ -182,6 +182,10 @@ class ColumnarLog:
         found[self.events.codes[rows]] = rows  # of several rows of an event the last is written last
         return found
 
+    def tells_of_notified(self, known: Flags) -> bool:
+        """Whether `known` marks an event that somebody was notified of."""
+        return bool(known[self.events.codes[self.told]].any())
+
     def telling_causes(self, column: str) -> Ints:
         """The same for `clock` and `depends_on`, which mean something else in `timestamp` rows."""
         known = ~np.asarray(self.columns[column].is_null())

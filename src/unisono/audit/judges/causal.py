@@ -8,9 +8,10 @@ last, the records of one process must stand in the order they happened; a proces
 
 from collections.abc import Iterable, Mapping
 
+from unisono.audit.judges.fifo import NO_AUTHOR
 from unisono.audit.trace import Trace
 from unisono.audit.union import unite
-from unisono.audit.verdict import Verdict, failed, passed
+from unisono.audit.verdict import Verdict, failed, nothing, passed
 
 JUDGE = "causal"
 
@@ -21,6 +22,10 @@ def judge_causal(trace: Trace) -> Verdict | None:
         record.event: record.clock for record in trace.records if _is_event(record.kind) and record.clock is not None
     }
     if clocks and trace.authors:
+        if not any(name in clocks for name in trace.notified()):
+            return nothing(JUDGE, "nobody was notified of an event whose clock is known")
+        if not any(name in trace.authors for name in trace.notified()):
+            return nothing(JUDGE, NO_AUTHOR)
         return _by_clock(trace, clocks)
     causes = {
         record.event: record.depends_on
@@ -31,6 +36,8 @@ def judge_causal(trace: Trace) -> Verdict | None:
         causes = _causes_from_records(trace)
     if not causes and trace.deliveries:
         return None
+    if not any(name in causes for name in trace.notified()):
+        return nothing(JUDGE, "nobody was notified of an event whose causes are known")
     return _by_causes(trace, causes)
 
 
@@ -86,7 +93,7 @@ def _causes_from_records(trace: Trace) -> dict[str, tuple[str, ...]]:
 
 def _by_causes(trace: Trace, causes: Mapping[str, Iterable[str]]) -> Verdict:
     names = list(trace.events)
-    numbers = dict(trace.event_numbers)
+    numbers = {name: event for event, name in enumerate(names)}
     for name in [*causes, *(cause for listed in causes.values() for cause in listed)]:
         if name not in numbers:
             numbers[name] = len(names)

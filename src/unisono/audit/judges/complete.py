@@ -15,6 +15,8 @@ from unisono.audit.verdict import Verdict, failed, nothing, passed
 from unisono.model.journal import Record
 
 JUDGE = "complete"
+Line = tuple[str, str]
+"""Topic and publisher, "" if the topic itself is numbered."""
 
 
 def judge_complete(trace: Trace) -> Verdict | None:
@@ -70,60 +72,72 @@ def _unnumbered(book: Book) -> list[tuple[str, str]]:
 
 
 def _judge_plain(trace: Trace) -> Verdict | None:
-    known: dict[tuple[str, str], dict[int, str]] = {}
-    own: dict[tuple[str, str, str], dict[int, None]] = {}
-    gaps: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    known: dict[Line, dict[int, str]] = {}
+    own: dict[str, dict[Line, dict[int, None]]] = {}
+    gaps: dict[tuple[str, Line], list[tuple[int, int]]] = {}
+    places: dict[str, tuple[Line, int] | None] = {}
     for record in trace.records:
-        if record.subscriber is None:
+        subscriber, event = record.subscriber, record.event
+        if subscriber is None:
             continue
         if record.kind in ("deliver", "tag"):
-            line = _line_of(trace, record)
-            if line is not None:
-                topic, publisher, number = line
-                known.setdefault((topic, publisher), {})[number] = record.event or ""
-                own.setdefault((record.subscriber, topic, publisher), {})[number] = None
+            assert event is not None
+            if event not in places:
+                place = places[event] = _place_of(trace, record)
+                if place is not None:
+                    known.setdefault(place[0], {})[place[1]] = event
+            place = places[event]
+            if place is not None:
+                line, number = place
+                lines = own.get(subscriber)
+                if lines is None:
+                    lines = own[subscriber] = {}
+                numbers = lines.get(line)
+                if numbers is None:
+                    numbers = lines[line] = {}
+                numbers[number] = None
         elif record.kind == "gap":
-            line = _line(record.topic, record.number, record.publisher, record.publisher_seq)
-            line = line or _line_of(trace, record)
-            if line is not None:
-                topic, publisher, number = line
+            place = _place(record.topic, record.number, record.publisher, record.publisher_seq)
+            place = place or _place_of(trace, record)
+            if place is not None:
+                line, number = place
                 last = record.last_number if record.last_number is not None else number
-                gaps.setdefault((record.subscriber, topic, publisher), []).append((number, last))
+                gaps.setdefault((subscriber, line), []).append((number, last))
     if not known:
         return None if trace.deliveries else nothing(JUDGE, "nobody was notified of anything")
-    ordered = {key: sorted(numbers) for key, numbers in known.items()}
+    ordered = {line: sorted(numbers) for line, numbers in known.items()}
     violations = 0
     witness = ""
-    for (subscriber, topic, publisher), numbers in own.items():
+    for subscriber, line, numbers in ((s, line, lines[line]) for s, lines in own.items() for line in lines):
         first, last = min(numbers), max(numbers)
-        everybody = ordered[topic, publisher]
+        everybody = ordered[line]
         owed = everybody[bisect_left(everybody, first) : bisect_right(everybody, last)]
         if len(owed) == len(numbers):
             continue
-        told = gaps.get((subscriber, topic, publisher), [])
+        told = gaps.get((subscriber, line), [])
         missing = [n for n in owed if n not in numbers and not any(a <= n <= b for a, b in told)]
         violations += len(missing)
         if missing and not witness:
+            topic, publisher = line
             whose = f"number {missing[0]} of {publisher} on {topic}" if publisher else f"number {missing[0]} of {topic}"
             witness = (
-                f"{known[topic, publisher][missing[0]]} ({whose}) was never notified to {subscriber}, though "
+                f"{known[line][missing[0]]} ({whose}) was never notified to {subscriber}, though "
                 f"{subscriber} was notified of numbers {first} and {last} and somebody else of this one"
             )
     return failed(JUDGE, violations, witness) if violations else passed(JUDGE)
 
 
-def _line_of(trace: Trace, record: Record) -> tuple[str, str, int] | None:
+def _place_of(trace: Trace, record: Record) -> tuple[Line, int] | None:
     """Where the event of a record stands."""
     if record.event is None:
         return None
     publisher, seq = trace.authors.get(record.event, (None, None))
-    return _line(trace.topics.get(record.event), trace.numbers.get(record.event), publisher, seq)
+    return _place(trace.topics.get(record.event), trace.numbers.get(record.event), publisher, seq)
 
 
-def _line(topic: str | None, number: int | None, publisher: str | None, seq: int | None) -> tuple[str, str, int] | None:
-    """Topic, publisher ("" if the topic itself is numbered), number."""
+def _place(topic: str | None, number: int | None, publisher: str | None, seq: int | None) -> tuple[Line, int] | None:
     if topic is None:
         return None
     if number is not None:
-        return topic, "", number
-    return (topic, publisher, seq) if publisher is not None and seq is not None else None
+        return (topic, ""), number
+    return ((topic, publisher), seq) if publisher is not None and seq is not None else None

@@ -6,12 +6,15 @@
 from collections.abc import Callable
 
 from unisono.audit.trace import Trace
-from unisono.audit.verdict import Verdict, failed, passed
+from unisono.audit.verdict import Verdict, failed, nothing, passed
 
 Line = tuple[str, ...]
-"""Events with the same line are compared."""
+"""Events with the same line are compared; the publisher stands last."""
 Latest = dict[str, dict[Line, tuple[int, str, int]]]
 """Subscriber -> line -> the latest number it was notified of, with the event and its position."""
+
+NO_AUTHOR = "nobody was notified of an event whose publisher and number are known"
+NO_TOPIC = "nobody was notified of an event whose topic, publisher and number are known"
 
 
 def judge_fifo(trace: Trace, before: Latest | None = None) -> Verdict | None:
@@ -26,41 +29,47 @@ def judge_publisher_order(trace: Trace, before: Latest | None = None) -> Verdict
     """Violations: the same among the events of one topic. Needs topic, publisher, publisher_seq."""
     if trace.deliveries and not trace.topics:
         return None
-    topic_of = [trace.topics.get(name) for name in trace.events]
+    topics = trace.topics
     return _judge(
         trace,
         "publisher-order",
-        lambda event, publisher: None if (topic := topic_of[event]) is None else (topic, publisher),
+        lambda event, publisher: None if (topic := topics.get(event)) is None else (topic, publisher),
         before,
     )
 
 
 def _judge(
-    trace: Trace, judge: str, line_of: Callable[[int, str], Line | None], before: Latest | None
+    trace: Trace, judge: str, line_of: Callable[[str, str], Line | None], before: Latest | None
 ) -> Verdict | None:
-    """`line_of` gives the line of an event; None is in none."""
-    if trace.deliveries and not trace.authors:
+    """`line_of` gives the line of an event of a publisher; None is in none."""
+    authors = trace.authors
+    if trace.deliveries and not authors:
         return None
-    author_of = [trace.authors.get(name) for name in trace.events]
+
+    def place_of(event: str) -> tuple[Line, int] | None:
+        author = authors.get(event)
+        line = None if author is None else line_of(event, author[0])
+        return None if author is None or line is None else (line, author[1])
+
+    places = [place_of(event) for event in trace.events]
+    if not any(places) and not any(map(place_of, trace.notified())):
+        return nothing(judge, NO_AUTHOR if judge == "fifo" else NO_TOPIC)
     violations = 0
     witness = ""
     for stream in trace.streams:
         latest = before.setdefault(stream.subscriber, {}) if before is not None else {}
         for event, position in zip(stream.events, stream.positions):
-            author = author_of[event]
-            if author is None:
+            place = places[event]
+            if place is None:
                 continue
-            publisher, number = author
-            line = line_of(event, publisher)
-            if line is None:
-                continue
+            line, number = place
             top = latest.get(line)
             if top is None or number >= top[0]:
                 latest[line] = (number, trace.events[event], position)
                 continue
             violations += 1
             witness = witness or (
-                f"{publisher} published {trace.events[event]} as its number {number} and {top[1]} as its number "
+                f"{line[-1]} published {trace.events[event]} as its number {number} and {top[1]} as its number "
                 f"{top[0]}; {stream.subscriber} was notified of number {top[0]} at position {top[2]}, of number "
                 f"{number} at {position}"
             )

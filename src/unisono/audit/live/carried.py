@@ -29,9 +29,8 @@ def judge_part(trace: Trace, state: LiveState, causal_window: int) -> list[Verdi
         found += [judge_fifo(trace, state.fifo), judge_publisher_order(trace, state.publisher_order)]
         found += [_causal(trace, state, causal_window), _once(trace, state)]
         _touch(trace, state)
-    deadline = judge_deadline(trace)
-    found.append(deadline if deadline is not None and deadline.judged else None)
-    verdicts = [verdict for verdict in found if verdict is not None]
+    found.append(judge_deadline(trace))
+    verdicts = [verdict for verdict in found if verdict is not None and verdict.judged]
     for verdict in verdicts:
         add(state, verdict)
     return verdicts
@@ -82,8 +81,8 @@ def _causal(trace: Trace, state: LiveState, window: int) -> Verdict | None:
         for record in trace.records
         if record.kind in ("deliver", "tag", "publish") and record.clock is not None
     }
-    state.has_clocks = state.has_clocks or bool(clocks)
-    state.has_authors = state.has_authors or bool(trace.authors)
+    state.has_clocks = state.has_clocks or any(name in clocks for name in trace.notified())
+    state.has_authors = state.has_authors or any(name in trace.authors for name in trace.notified())
     if not state.has_clocks:
         return None
     violations = 0

@@ -82,13 +82,14 @@ class LiveAudit:
             moment = moment_of(record)
             if not moment and record.kind in ("deliver", "tag"):
                 raise MisuseError(
-                    f"row {row.ordinal} ({record.event} at {record.subscriber}) has no moment: a live audit needs "
-                    "delivered_us or at_us in every notification; without them audit the whole file"
+                    f"{record.event} at {record.subscriber} (row {row.ordinal} of those taken) has no moment: a live "
+                    "audit needs delivered_us or at_us in every notification; without them audit the whole file"
                 )
             if moment >= MOMENT_END_US:
                 raise MisuseError(
-                    f"row {row.ordinal} ({record.kind}, {record.event}) is of moment {moment}, after 2100: all "
-                    "that follows would be late. Moments are microseconds; correct the row, or leave it out"
+                    f"{record.kind} of {record.event} (row {row.ordinal} of those taken) is of moment {moment}, "
+                    "after 2100: all that follows would be late. Moments are microseconds; correct the row, or "
+                    "leave it out"
                 )
             if moment:
                 highest = self.state.regions.get(region)

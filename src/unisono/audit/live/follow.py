@@ -38,7 +38,10 @@ class Follower:
             feed = min(ready, key=JournalFeed.begins)
             records = feed.read()
             rows += len(records)
-            self.live.take(records, feed.region)
+            try:
+                self.live.take(records, feed.region)
+            except MisuseError as problem:
+                raise MisuseError(f"{feed.place.path}: {problem}") from None
             if feed.header is not None and not self.saved.promises:
                 self.saved.promises = feed.header.promises
         if not rows:
