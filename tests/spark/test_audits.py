@@ -2,18 +2,23 @@
 
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from unisono.audit import Report, examine, judge, read, write_jsonl
 from unisono.audit.columns import write_parquet
+from unisono.audit.metrics import percentile
 from unisono.cli.main import main
 from unisono.errors import MisuseError
 from unisono.model.journal import Header, Journal, Record
-from unisono.spark.audits import audit, report, report_file
+from unisono.spark import streams
+from unisono.spark.audits import audit, report, report_file, said_by
 from unisono.spark.limits import RangeLimits
 from unisono.spark.streams import metrics
 
@@ -119,7 +124,28 @@ def test_a_clean_trace_holds_everywhere(spark: SparkSession) -> None:
     assert found == {v.judge: (v.holds, v.violations) for v in judge(Journal(Header(), records))}
     assert all(holds for holds, _ in found.values())
     row = metrics(frame(spark, records)).collect()[0]
-    assert (row.deliveries, row.latency_p99_us) == (98, 5)
+    assert (row.deliveries, row.timed, row.most) == (98, 98, 5)
+
+
+@pytest.mark.parametrize("bins", [2, 5])
+def test_percentiles_are_exact_however_few_bins_there_are(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bins: int
+) -> None:
+    monkeypatch.setattr(streams, "BINS", bins)
+    latencies = [-7, -7, 0, 1, 3, 3, 3, 90]
+    told = spark.createDataFrame([(0, n) for n in latencies], "published_us BIGINT, delivered_us BIGINT")
+    for wide in (False, True):
+        found = streams.percentiles(told, (1, 50, 99), len(latencies), -7, 90, wide)
+        assert found == [percentile(latencies, percent) for percent in (1, 50, 99)]
+
+
+def test_what_a_python_worker_raised_is_told_in_one_line(spark: SparkSession) -> None:
+    def broken(batches: Iterator[Any]) -> Iterator[Any]:
+        raise ValueError("no such thing")
+
+    with pytest.raises(PySparkException) as caught:
+        spark.range(1).mapInArrow(broken, "id BIGINT").collect()
+    assert said_by(caught.value) == "ValueError: no such thing"
 
 
 def test_a_cycle_over_three_subscribers_is_found_though_every_pair_agrees(spark: SparkSession) -> None:

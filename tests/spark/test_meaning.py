@@ -6,6 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -101,6 +102,19 @@ def test_what_one_subscriber_s_rows_tell_judges_the_others(spark: SparkSession, 
     assert (found["fifo"], found["publisher-order"], found["causal"]) == (1, 1, 1)
 
 
+def test_what_no_event_shows_together_is_not_said_to_hold(spark: SparkSession, tmp_path: Path) -> None:
+    """Topics of one event, publishers of another: in tasks and in plans as in the reference."""
+    records = [Record(subscriber="s", event="a", position=1, publisher="p", publisher_seq=1)]
+    records += [Record(subscriber=s, event="b", position=2, topic="T") for s in "st"]
+    write_jsonl(tmp_path / "log", Header(), records)
+    expected = said(examine(read(tmp_path / "log")))
+    assert said(report_file(spark, tmp_path / "log")) == expected
+    assert said(report_file(spark, tmp_path / "log", PARTS._replace(bucket_rows=1))) == expected
+    write_jsonl(tmp_path / "log", Header(), [*records, Record(subscriber="t", event="b", position=3)])
+    expected = said(examine(read(tmp_path / "log")))
+    assert said(report_file(spark, tmp_path / "log", PARTS._replace(bucket_rows=1))) == expected
+
+
 def test_a_journal_without_deliveries_is_not_said_to_hold(spark: SparkSession, tmp_path: Path) -> None:
     write_parquet(tmp_path / "empty", Header(), [])
     assert said(report_file(spark, tmp_path / "empty")) == said(examine(read(tmp_path / "empty")))
@@ -119,6 +133,19 @@ def test_lines_are_read_in_ranges_and_named_by_their_number(
     for read_it in (report_file, load):  # a broken file is no frame that lacks some rows
         with pytest.raises(FormatError, match=r"log, line 19, column event"):
             read_it(spark, tmp_path / "log")
+
+
+def test_columns_that_no_part_has_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Of Parquet that is known beforehand; whoever loads a journal sees all its columns."""
+    (tmp_path / "topic=T").mkdir()
+    for place, more in ((tmp_path / "1", {"number": [7]}), (tmp_path / "topic=T" / "2", {"color": ["red"]})):
+        pq.write_table(pa.table({"subscriber": ["s"], "event": ["a"], "position": [1], **more}), place)
+    rows = reading.scan(spark, tmp_path)
+    assert rows.columns == ["subscriber", "event", "position", "topic", "number", "_at", "_problem"]
+    assert [(row.topic, row.number) for row in rows.orderBy("_at").collect()] == [(None, 7), ("T", None)]
+    loaded = load(spark, tmp_path)
+    assert loaded.columns == [*Record.__struct_fields__, "_at"]
+    assert {(row.kind, row.at_us, row.who) for row in loaded.collect()} == {("deliver", 0, None)}
 
 
 def test_files_of_a_few_rows_are_read_by_one_task(spark: SparkSession, tmp_path: Path) -> None:

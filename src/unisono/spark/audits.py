@@ -20,7 +20,6 @@ from unisono.audit import Report, Verdict
 from unisono.audit.columnar.judges import examine as examine_columns
 from unisono.audit.columnar.log import ColumnarLog
 from unisono.audit.columns import COLUMNS
-from unisono.audit.metrics import YEAR_US
 from unisono.errors import FormatError, MisuseError
 from unisono.model.journal import Header
 from unisono.spark.keeping import held
@@ -28,7 +27,7 @@ from unisono.spark.limits import RangeLimits
 from unisono.spark.meaning import Prepared, prepare
 from unisono.spark.order import Disorder, find_disorder
 from unisono.spark.reading import check_file, load, scan
-from unisono.spark.streams import metrics, wide_latencies
+from unisono.spark.streams import metrics, percentiles
 from unisono.spark.subscribers import Sizes, judge_streams, judge_topics, log_of, sizes_of
 
 __all__ = ["audit", "check_file", "load", "report", "report_file"]
@@ -83,16 +82,14 @@ def _report(prepared: Prepared, limits: RangeLimits, header: Header) -> Report:
         shortest = F.min_by("witness", F.struct(F.length("witness"), "witness")).alias("witness")
         for row in every.groupBy("judge").agg(F.sum("violations").alias("violations"), shortest).collect():
             found[row.judge] = Verdict(row.judge, False, row.violations, row.witness)
-    found |= {verdict.judge: verdict for verdict in disorder.verdicts}
+    found |= {verdict.judge: verdict for verdict in (*disorder.verdicts, *prepared.unjudged)}
     ordered = [found[name] for name in PYTHON_JUDGES if name in found]
     return Report(prepared.count, sizes.subscribers, ordered, _figures(prepared, sizes, disorder))
 
 
 def _figures(prepared: Prepared, sizes: Sizes, disorder: Disorder) -> dict[str, float]:
     """What `unisono.audit.metrics` counts."""
-    counted = metrics(prepared.rows).collect()[0].asDict()
-    if prepared.wide and counted.get("timed"):
-        counted |= _wide(prepared.rows, counted["timed"])
+    counted = metrics(prepared.rows, prepared.wide).collect()[0].asDict()
     figures: dict[str, float] = {
         "events": disorder.events,
         "ordering_degree": round(1 - disorder.moved / sizes.streams, 6) if disorder.moved else 1.0,
@@ -102,22 +99,12 @@ def _figures(prepared: Prepared, sizes: Sizes, disorder: Disorder) -> dict[str, 
     }
     if counted.get("timed"):
         figures["notified_within_1s"] = _share(counted["within_1s"], counted["timed"])
-        figures["latency_p50_us"] = int(counted["latency_p50_us"])
-        figures["latency_p99_us"] = int(counted["latency_p99_us"])
+        span = (counted["timed"], int(counted["least"]), int(counted["most"]))
+        p50, p99 = percentiles(prepared.rows, (50, 99), *span, prepared.wide)
+        figures |= {"latency_p50_us": p50, "latency_p99_us": p99}
         if counted["beyond"]:
             figures["latencies_beyond_a_year"] = counted["beyond"]
     return figures
-
-
-def _wide(rows: DataFrame, count: int) -> dict[str, int]:
-    """The figures of latencies that doubles do not keep, from the sorted latencies themselves."""
-    found = wide_latencies(rows)
-    nearest = {percent: max(0, -(-percent * count // 100) - 1) for percent in (50, 99)}
-    return {
-        "within_1s": found.where("latency <= 1000000").count(),
-        "beyond": found.where(~F.col("latency").between(-YEAR_US, YEAR_US)).count(),
-        **{f"latency_p{p}_us": int(found.offset(at).limit(1).collect()[0].latency) for p, at in nearest.items()},
-    }
 
 
 def _share(part: int, whole: int) -> float:
@@ -132,6 +119,14 @@ def report_file(spark: SparkSession, path: str | Path, limits: RangeLimits = Ran
     except FormatError:
         raise
     except PySparkException as error:
-        raise FormatError(str(path), str(error).strip().partition("\n")[0]) from None
+        raise FormatError(str(path), said_by(error)) from None
     except MisuseError as error:
         raise MisuseError(f"{path}: {error}") from None
+
+
+def said_by(error: PySparkException) -> str:
+    """The one line that tells what is wrong: of what a Python worker raised that of the error, else the first."""
+    text = str(error).strip()
+    _, raised, trace = text.rpartition("Traceback (most recent call last):")
+    told = [line for line in trace.splitlines() if line and not line[0].isspace()]
+    return told[0] if raised and told else text.partition("\n")[0]

@@ -15,11 +15,13 @@ from pyspark.sql.types import DataType, MapType, StructType
 from unisono.audit import JUDGES as PYTHON_JUDGES
 from unisono.audit.columns import COLUMNS
 from unisono.audit.files import NAMES, NEEDED, NUMBERS, WHOLE_MAX
+from unisono.audit.judges.fifo import NO_TOPIC
 from unisono.audit.judges.table import Judge
+from unisono.audit.verdict import Verdict, nothing
 from unisono.errors import MisuseError
 from unisono.model.journal import KINDS
 from unisono.spark.limits import RangeLimits
-from unisono.spark.reading import first_problem, problem_column
+from unisono.spark.reading import LEAST, first_problem, problem_column
 from unisono.spark.streams import JUDGES
 
 TEXTS = ("string", "varchar", "char")
@@ -28,7 +30,6 @@ FLOATS = ("double", "float")
 OURS = ("_at", "_problem")
 """Where a row stands among all, and why it has to be refused: what `reading` tells beside the columns of a journal."""
 NO_WHOLE = " is no whole number of 64 bits"
-LEAST = NEEDED["deliver"]
 ONE_TASK_ROWS_MAX = 20_000_000
 """Rows of a full journal: one task holds them, in about 300 bytes each."""
 ORDER_JUDGES = ("pairwise-order", "local-order", "acyclic")
@@ -89,6 +90,8 @@ class Prepared:
 
     rows: DataFrame
     judges: tuple[str, ...]
+    unjudged: tuple[Verdict, ...] = ()
+    """Of judges that have columns and nothing to judge."""
     count: int = 0
     """Of the notifications."""
     wide: bool = False
@@ -127,7 +130,8 @@ def prepare(journal: DataFrame, limits: RangeLimits) -> Prepared:
     if stats["_timed"]:
         own = F.coalesce("delivered_us", "at_us") if "delivered_us" in held else F.col("at_us")
         rows = rows.withColumn("delivered_us", own)
-    return Prepared(*_known(rows, stats), stats["_told"], wide=bool(stats["_extreme"]))
+    known, judges, unjudged = _known(rows, stats)
+    return Prepared(known, judges, unjudged, stats["_told"], wide=bool(stats["_extreme"]))
 
 
 def full_kinds() -> set[str]:
@@ -228,6 +232,8 @@ def _look(shaped: DataFrame) -> dict[str, Any]:
         "_authors": F.count_if(known("publisher", "publisher_seq")),
         "_clocks": F.count_if(known("clock")),
         "_topics": F.count_if(known("topic")),
+        "_lines": F.count_if(known("topic", "number") | known("topic", "publisher", "publisher_seq")),
+        "_authors_lines": F.count_if(known("topic", "publisher", "publisher_seq")),
         "_numbers": F.count_if(known("number")),
         "_lists": F.count_if(known("depends_on")),
         "_extreme": F.count_if(
@@ -242,8 +248,8 @@ def _look(shaped: DataFrame) -> dict[str, Any]:
     return row
 
 
-def _known(rows: DataFrame, stats: dict[str, Any]) -> tuple[DataFrame, tuple[str, ...]]:
-    """Every row says what any row says of its event; and the judges there are columns for."""
+def _known(rows: DataFrame, stats: dict[str, Any]) -> tuple[DataFrame, tuple[str, ...], tuple[Verdict, ...]]:
+    """Every row says what any row says of its event; the judges there are columns for, and those without a case."""
     groups: dict[str, tuple[str, ...]] = {
         name: (name,) for name in ("topic", "number", "clock", "published_us") if name in rows.columns
     }
@@ -271,22 +277,26 @@ def _known(rows: DataFrame, stats: dict[str, Any]) -> tuple[DataFrame, tuple[str
         rows = joined.select(*others, *filled, *own)
     elif "publisher" in rows.columns and not stats["_authors"]:
         rows = rows.drop("publisher", "publisher_seq")
-    has_lines = bool(stats["_topics"] and (stats["_numbers"] or stats["_authors"]))
-    if has_lines and split:
-        numbered = [F.col(name).isNotNull() for name in ("number", "publisher_seq") if name in rows.columns]
-        line = F.col("topic").isNotNull() & reduce(Column.__or__, numbered)
-        has_lines = not rows.where(line).isEmpty()
+    if split and stats["_topics"]:  # what an event has in rows of its own it has in all rows by now
+        names = [name for name in ("number", "publisher_seq") if name in rows.columns]
+        placed = [F.col("topic").isNotNull() & F.col(name).isNotNull() for name in names]
+        asked = {"_lines": reduce(Column.__or__, placed, F.lit(False))}
+        asked["_authors_lines"] = placed[-1] if "publisher_seq" in names else F.lit(False)
+        stats |= rows.agg(*(F.count_if(line).alias(name) for name, line in asked.items())).collect()[0].asDict()
     can = {
         "fifo": stats["_authors"],
         "publisher-order": stats["_authors"] and stats["_topics"],
         "causal": stats["_authors"] and stats["_clocks"],
         "exactly-once": True,
-        "complete": has_lines,
+        "complete": stats["_lines"],
         "kept": stats["_numbers"],
         "deadline": stats["_due_at_all"] if stats["_timed"] else stats["_due"],
     }
     further = [name for name, judge in _others().items() if judge.by_subscriber and _has_columns(judge, stats)]
-    return rows, (*(name for name in JUDGES if can[name]), *further)
+    without: tuple[Verdict, ...] = ()
+    if can["publisher-order"] and not stats["_authors_lines"]:
+        can["publisher-order"], without = 0, (nothing("publisher-order", NO_TOPIC),)
+    return rows, (*(name for name in JUDGES if can[name]), *further), without
 
 
 def _all_known(columns: Iterable[str]) -> Column:

@@ -7,7 +7,8 @@ too: its `_problem` says in one line what the reader says elsewhere, so that the
 
 import gzip
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -20,12 +21,13 @@ from pyspark.sql import functions as F
 
 from unisono.audit.columnar.reading import batches_of, batches_of_lines
 from unisono.audit.columns import COLUMNS, SCHEMA
-from unisono.audit.files import is_text, read_header, typed
+from unisono.audit.files import NEEDED, is_text, read_header, typed
 from unisono.audit.parts import JournalPart, open_part, parts_of
 from unisono.audit.tables import BROKEN, scan_batches
 from unisono.errors import FormatError
 from unisono.model.journal import Header
 
+LEAST = NEEDED["deliver"]
 PIECE_ROWS = 1_000_000
 PIECE_BYTES = 1 << 27
 TASK_BYTES = 1 << 24
@@ -72,7 +74,16 @@ def load(spark: SparkSession, path: str | Path) -> DataFrame:
     problem = first_problem(rows.agg(problem_column().alias("_problem")).collect()[0]["_problem"])
     if problem is not None:
         raise problem
-    return rows.drop("_problem")
+    usual = {"kind": "deliver", "at_us": 0}
+    return rows.select(
+        *(
+            F.col(field.name)
+            if field.name in rows.columns
+            else F.lit(usual.get(field.name)).cast(_sql(field)).alias(field.name)
+            for field in SCHEMA
+        ),
+        "_at",
+    )
 
 
 def problem_column() -> Column:
@@ -89,12 +100,17 @@ def first_problem(said: str | None) -> FormatError | None:
 
 
 def scan(spark: SparkSession, path: Path) -> DataFrame:
-    """The same unchecked: what has to be refused is a row with `_problem`."""
-    pieces = chain.from_iterable(_cut(i, part, path) for i, part in enumerate(parts_of(path)))
+    """The same unchecked: what has to be refused is a row with `_problem`. Of columns that no part has there are only
+    the least: Spark would take every one of them through its rows, its cache and its sums.
+    """
+    told: dict[str, None] = dict.fromkeys(LEAST)
+    pieces = chain.from_iterable(_cut(i, part, path, told) for i, part in enumerate(parts_of(path)))
     tasks = [(msgspec.json.encode(some).decode(),) for some in _together(pieces)]
-    columns = ", ".join(f"{field.name} {_sql(field)}" for field in SCHEMA)
+    columns = [field for field in SCHEMA if field.name in told]
+    schema = ", ".join(f"{field.name} {_sql(field)}" for field in columns)
     frame = spark.createDataFrame(tasks, "pieces STRING")
-    return frame.repartition(len(tasks)).mapInArrow(_read, f"{columns}, _at BIGINT, _problem STRING")
+    read = partial(_read, columns=[field.name for field in columns])
+    return frame.repartition(len(tasks)).mapInArrow(read, f"{schema}, _at BIGINT, _problem STRING")
 
 
 def _sql(field: Any) -> str:
@@ -123,19 +139,23 @@ def _bytes(path: str) -> int:
         return 0  # the task that reads it will say what is wrong
 
 
-def _cut(file: int, part: JournalPart, path: Path) -> Iterator[ReadingPiece]:
+def _cut(file: int, part: JournalPart, path: Path, told: dict[str, None]) -> Iterator[ReadingPiece]:
+    """The pieces of a part; `told` gets the columns that it may have."""
     whole = ReadingPiece(file, str(part.path), msgspec.json.encode(part.given).decode(), part.path == path)
     groups: list[int] = []
     size = 0
+    columns: Iterable[str] = COLUMNS
     try:
         opened, is_columnar = open_part(part.path)
         with opened:
             if is_columnar:
-                groups = _groups(opened)
+                groups, names = _groups(opened)
+                columns = (*names, *part.given)
             elif not isinstance(opened, gzip.GzipFile):
                 size = part.path.stat().st_size
     except (FormatError, *BROKEN):
         pass  # the task that reads it will say what is wrong
+    told.update(dict.fromkeys(columns))
     if size > PIECE_BYTES:
         for first in range(0, size, PIECE_BYTES):
             yield whole._replace(unit="bytes", first=first, last=min(first + PIECE_BYTES, size))
@@ -150,20 +170,22 @@ def _cut(file: int, part: JournalPart, path: Path) -> Iterator[ReadingPiece]:
         yield whole
 
 
-def _groups(file: Any) -> list[int]:
-    """Rows of each row group, none if it is not Parquet."""
+def _groups(file: Any) -> tuple[list[int], Sequence[str]]:
+    """Rows of each row group, none if it is not Parquet, and the columns."""
     if file.read(4) != b"PAR1":
-        return []
+        return [], COLUMNS
     file.seek(0)
-    found = pq.ParquetFile(file).metadata
-    return [found.row_group(i).num_rows for i in range(found.num_row_groups)]
+    parquet = pq.ParquetFile(file)
+    found = parquet.metadata
+    return [found.row_group(i).num_rows for i in range(found.num_row_groups)], parquet.schema_arrow.names
 
 
-def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read(batches: Iterator[pa.RecordBatch], columns: list[str]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for pieces in batch.column("pieces").to_pylist():
             for piece in msgspec.json.decode(pieces, type=list[ReadingPiece]):
-                yield from _rows(piece)
+                for rows in _rows(piece):
+                    yield rows.select([*columns, "_at", "_problem"])
 
 
 def _rows(piece: ReadingPiece) -> Iterator[pa.RecordBatch]:

@@ -137,7 +137,7 @@ def _task(
         case = Case(log_of(pa.Table.from_batches(read), columns, header))
         for name in names:
             verdict = ask(case, name)
-            if verdict is not None and not verdict.holds:
+            if verdict is not None and verdict.is_violated:
                 yield _given(1, judge=[name], violations=[verdict.violations], witness=[verdict.witness])
         if numbering:
             yield from _numbered(case)
