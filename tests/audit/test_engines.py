@@ -1,5 +1,6 @@
 """Three engines, one verdict: on dirty files they say, count and refuse the same, in the same words."""
 
+import gc
 import gzip
 import os
 import sys
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from unisono.audit import JUDGES, Report, examine, memory, read
-from unisono.audit.engines import choose
+from unisono.audit.engines import choose, examine_file
 from unisono.cli.main import main
 from unisono.errors import FormatError
 
@@ -268,6 +269,17 @@ def test_every_engine_answers_the_command_in_the_same_words(
     found = msgspec.json.decode(capsys.readouterr().out, type=Report)
     assert ended.value.code == 1
     assert found == examine(read(log))
+
+
+def test_whoever_audits_in_a_longer_program_has_its_garbage_collected_afterwards(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(ROW + b"\n")
+    assert examine_file(log, "python")[1].deliveries == 1
+    assert gc.isenabled()
+    log.write_bytes(b"{]\n")
+    with pytest.raises(FormatError):
+        examine_file(log, "python")
+    assert gc.isenabled()
 
 
 def test_an_engine_that_there_is_not_is_one_line(

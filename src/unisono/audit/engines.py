@@ -4,7 +4,9 @@
 (extra `arrow`), and Spark beyond.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -65,9 +67,10 @@ def has_arrow() -> bool:
 def examine_file(path: Path, engine: str, told: Callable[[str], None] = lambda step: None) -> tuple[Header, Report]:
     """`examine_file(Path("run.jsonl"), "arrow")`: the header and the report, by `python` or `arrow`."""
     if engine == "python":
-        journal = read(path)
-        told("judging")
-        return journal.header, examine(journal)
+        with _no_search_for_circles():
+            journal = read(path)
+            told("judging")
+            return journal.header, examine(journal)
     if not has_arrow():
         raise MisuseError("--on arrow needs pyarrow, numpy and scipy: pip install 'unisono[arrow]', or --on python")
     from unisono.audit.columnar import examine as examine_columns  # an extra, and slow to import
@@ -76,3 +79,15 @@ def examine_file(path: Path, engine: str, told: Callable[[str], None] = lambda s
     log = load(path)
     told("judging")
     return log.header, examine_columns(log)
+
+
+@contextmanager
+def _no_search_for_circles() -> Iterator[None]:
+    """Nothing of an audit is garbage in circles, and to look for such costs the more, the more there is."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

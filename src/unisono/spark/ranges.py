@@ -31,7 +31,6 @@ from unisono.spark.limits import RangeLimits
 from unisono.spark.subscribers import NUMBERED
 
 Ints = npt.NDArray[np.int64]
-_RUNNING = ("highest", "before")
 
 
 class Ranges(NamedTuple):
@@ -129,10 +128,9 @@ def _anchors(numbered: DataFrame, every: int, limits: RangeLimits) -> DataFrame:
 
 
 def _walk(rows: DataFrame, limits: RangeLimits, *pieces: str) -> DataFrame:
-    """With `highest`, the highest f in the stream up to here, and `before`, that without this row."""
-    stream = Window.partitionBy("s", *pieces).orderBy("nth")
-    upto = [stream.rowsBetween(Window.unboundedPreceding, last) for last in (Window.currentRow, -1)]
-    return rows.withColumns({name: F.max("f").over(window) for name, window in zip(_RUNNING, upto)})
+    """With `before`, the highest f in the stream before this row; one window, as each is paid for by the row."""
+    earlier = Window.partitionBy("s", *pieces).orderBy("nth").rowsBetween(Window.unboundedPreceding, -1)
+    return rows.withColumn("before", F.max("f").over(earlier))
 
 
 def _walk_in_pieces(rows: DataFrame, limits: RangeLimits) -> DataFrame:
@@ -143,13 +141,13 @@ def _walk_in_pieces(rows: DataFrame, limits: RangeLimits) -> DataFrame:
     earlier = Window.partitionBy("s").orderBy("piece").rowsBetween(Window.unboundedPreceding, -1)
     carried = tops.select("s", "piece", F.max("own").over(earlier).alias("top")).where("top IS NOT NULL")
     joined = _walk(pieces, limits, "piece").join(F.broadcast(carried), ["s", "piece"], "left")
-    return joined.withColumns({name: F.greatest(name, "top") for name in _RUNNING}).drop("piece", "top")
+    return joined.withColumn("before", F.greatest("before", "top")).drop("piece", "top")
 
 
 def _lift(walked: DataFrame) -> DataFrame:
     """An event stands as high as the highest that any of its subscribers had before it."""
     event = Window.partitionBy("e")
-    return walked.withColumn("f", F.max("highest").over(event)).drop(*_RUNNING)
+    return walked.withColumn("f", F.max(F.greatest("f", "before")).over(event)).drop("before")
 
 
 def _bucketed(classes: pa.Table, limits: RangeLimits) -> tuple[Ranges, pa.Table]:
