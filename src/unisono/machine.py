@@ -12,10 +12,10 @@ times, ignores the effects, and then gives `Restarted`. So every input that chan
 A driver may handle many inputs, make them durable in one commit and then perform the effects of all in order.
 
 **Layers.** The service beneath a machine (a broker, or another machine) is asked by `Broadcast`, `Join`, `Leave` and
-answers with `Heard` and `Joined`; it says what it has not taken (`NotTaken`) and where it may have lost something
-(`Missed`). What a machine `Deliver`s is an input of the machine above. The same three requests reach a machine from
-above as `Publish`, `Subscribe`, `Unsubscribe`. So an ordering module has the interface of the broker it stands on, and
-blocks stack in any order (`Stack`).
+answers with `Heard` and `Joined`; it says what it has not taken (`NotTaken`), where it may have lost something
+(`Missed`), and that it brings nothing for a while (`Paused`). What a machine `Deliver`s is an input of the machine
+above. The same three requests reach a machine from above as `Publish`, `Subscribe`, `Unsubscribe`. So an ordering
+module has the interface of the broker it stands on, and blocks stack in any order (`Stack`).
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -173,6 +173,12 @@ class Missed(Struct, frozen=True, tag="Missed"):
     topic: Topic
 
 
+class Paused(Struct, frozen=True, tag="Paused"):
+    """From beneath: whoever is above has no room, so nothing is brought; all of it comes when there is room again."""
+
+    is_paused: bool
+
+
 class Selected(Struct, frozen=True, tag="Selected"):
     """From beneath: the filter of the last `Select` decides alone, and all that is published and matches comes."""
 
@@ -319,7 +325,7 @@ class Stack:
                 if name not in self._names:
                     return [Refuse(f"no layer {name!r} in this stack of {', '.join(self._names)}")]
                 self._run(self._names.index(name), Fired(inner_key), now, effects)
-            case Heard() | Joined() | NotTaken() | Missed():
+            case Heard() | Joined() | NotTaken() | Missed() | Paused():
                 self._run(0, message, now, effects)
             case Restarted():
                 for index in range(len(self._layers)):

@@ -17,6 +17,7 @@ from unisono.machine import (
     Machine,
     Missed,
     NotTaken,
+    Paused,
     Publish,
     Refused,
     Restarted,
@@ -93,6 +94,7 @@ def draw_fifo(dice: Random, n: int) -> Any:
                 Unknown(n, ""),
                 NotTaken(topic, n, "full"),
                 Missed(topic),
+                Paused(n % 2 == 0),
             )
             return dice.choice(notices)
         case _:

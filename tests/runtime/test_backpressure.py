@@ -3,10 +3,15 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+from msgspec import structs
+
 import unisono
 import unisono.testing
 from tests.runtime.test_cluster import running, star, url
 from tests.runtime.test_session import take
+from unisono.model.settings import BrokerSpec, OrderedBy, Sequencing
+from unisono.runtime.tools.nats_server import NatsServer, NatsServerConfig
 
 
 def test_a_publisher_waits_for_a_home_that_does_not_answer_and_keeps_a_window_only() -> None:
@@ -43,6 +48,41 @@ def test_a_program_that_does_not_read_holds_a_bounded_buffer_while_others_go_on(
             first = await anext(lazy)
             assert first.gap is not None
             assert (first.gap.first, first.gap.last) == (1, 4900)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("by", ["tree", "clock"])
+def test_a_reliable_stream_that_nobody_reads_for_long_loses_nothing(tmp_path: Path, by: OrderedBy) -> None:
+    """It slows the broker down, which keeps the rest: what has a number and no payload meanwhile is not given up."""
+
+    async def run() -> None:
+        server = NatsServer(tmp_path / "nats", NatsServerConfig(jetstream=True, jetstream_sync="2m"))
+        await server.start()
+        broker, sequencing = BrokerSpec("jetstream", (server.url,)), Sequencing(by=by)
+        deployment = structs.replace(star(data=False), broker=broker, sequencing=sequencing)
+        try:
+            async with (
+                asyncio.timeout(120),
+                running(deployment, tmp_path),
+                unisono.connect(url(deployment, "east"), timeout=30) as east,
+                unisono.connect(url(deployment, "east"), timeout=30) as reader,
+                reader.subscribe("a", reliability="reliable", buffer=8, deadline="1s") as stream,
+            ):
+                publisher, sent = await east.publisher("a"), 0
+                while not stream._waiting.is_pausing:
+                    await publisher.send_all(range(sent, sent + 40))
+                    sent += 40
+                await publisher.send_all(range(sent, sent + 200))
+                await publisher.drain()
+                late = asyncio.get_running_loop().time() + 3.5
+                while asyncio.get_running_loop().time() < late:
+                    assert stream.told.gaps == 0
+                    await asyncio.sleep(0.05)
+                found = [event.data if event.gap is None else event.gap for event in await take(stream, sent + 200)]
+                assert found == list(range(sent + 200))
+        finally:
+            server.kill()
 
     asyncio.run(run())
 

@@ -10,6 +10,8 @@ Micros = NewType("Micros", int)
 
 MILLISECOND = Micros(1_000)
 SECOND = Micros(1_000_000)
+NEVER = Micros(1 << 62)
+"""A moment that does not come."""
 
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 SPAN_MAX = Micros(100 * 365 * 24 * 3_600_000_000)

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from tests.papers.clock.parts import HOMES, ME, STAMPERS, A, B, P, Q, kept
-from unisono.machine import Fired, Heard, Joined, Missed, Publish, Restarted, Subscribe, Unsubscribe
+from unisono.machine import Fired, Heard, Joined, Missed, Paused, Publish, Restarted, Subscribe, Unsubscribe
 from unisono.model.event import Event, Payload
 from unisono.model.ids import Address, Topic
 from unisono.protocols.clock.client import ClockClient
@@ -138,8 +138,8 @@ def client() -> ClockClient:
 
 
 CLIENT_INPUTS = (
-    Publish, Subscribe, Unsubscribe, Heard, Joined, Missed, Fired, LaneStamps, Tide, StampTaken, StampDenied, Lanes,
-    Base, Gone,
+    Publish, Subscribe, Unsubscribe, Heard, Joined, Missed, Paused, Fired, LaneStamps, Tide, StampTaken, StampDenied,
+    Lanes, Base, Gone,
 )  # fmt: skip
 CLIENT_ILLEGAL = (Fired("nobody"), AskBeat(STAMPERS[1]), Heard(A, "neither payload nor stamps"))
 
@@ -154,7 +154,7 @@ def draw_client(dice: Random, n: int) -> Any:
         case 1:
             return Subscribe((topic,)) if dice.random() < 0.8 else Unsubscribe((topic,))
         case 2:
-            return Joined(topic) if dice.random() < 0.8 else Missed(topic)
+            return dice.choice((Joined(topic), Joined(topic), Joined(topic), Missed(topic), Paused(n % 2 == 0)))
         case 3:
             return Fired("tick")
         case 4:

@@ -16,7 +16,7 @@ from tests.papers.clock.parts import (
     Q,
     SubscriberAlone,
 )
-from unisono.machine import Fired, Gap, Heard, Joined, Missed, Publish, Refused, Stalled, Unsubscribe
+from unisono.machine import Fired, Gap, Heard, Joined, Missed, Paused, Publish, Refused, Stalled, Unsubscribe
 from unisono.model.event import Event, Payloads
 from unisono.model.ids import Address
 from unisono.model.time import Micros
@@ -414,6 +414,22 @@ def test_k25_a_payload_that_is_lost_costs_a_busy_subscriber_no_other_event() -> 
         me.say(Fired("tick"), after=CONFIG.payload_wait_us // 100)
     assert [gap.first for gap in me.notices(Gap)] == [number_of(300, 0)]
     assert me.heard == [f"p:{request}" for request in range(2, 301)]
+
+
+def test_k25_what_its_own_reader_has_no_room_for_is_not_given_up_however_long_that_takes() -> None:
+    me = SubscriberAlone()
+    me.join(A)
+    me.say(Paused(True))
+    me.stamps(OWN_A, 1, Stamped(300, Q, 1))
+    me.claim(OWN_A, 1, 900)
+    me.say(Fired("tick"), after=10 * CONFIG.payload_wait_us)
+    me.say(Missed(A))
+    me.say(Fired("tick"), after=10 * CONFIG.payload_wait_us)
+    me.say(Paused(False))
+    me.say(Fired("tick"), after=CONFIG.payload_wait_us - 1)
+    assert me.notices(Gap) == []
+    me.say(Fired("tick"), after=1)
+    assert [gap.first for gap in me.notices(Gap)] == [number_of(300, 0)]
 
 
 def test_k25_a_payload_that_comes_again_is_heard_once() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.papers.sequencer.pump import STAMP
 from tests.papers.sequencer.test_alone import Alone
 from tests.papers.sequencer.test_delivery import P, T, X, event, payload, run, stamp
-from unisono.machine import Fired, Gap, Heard, Missed
+from unisono.machine import Fired, Gap, Heard, Missed, Paused
 from unisono.model.event import Payload, Payloads
 from unisono.model.ids import Address
 from unisono.model.time import Micros
@@ -92,6 +92,15 @@ def test_what_is_known_of_long_after_a_loss_was_not_lost_then() -> None:
 
 def test_a_loss_puts_off_no_deadline() -> None:
     assert gaps_at((400, 500, 1_500), wait=500, missed=300) == [500]
+
+
+def test_what_its_own_reader_has_no_room_for_is_not_given_up_however_long_that_takes() -> None:
+    alone = Alone(replace(STAMP, payload_wait_us=Micros(1_000), missed_wait_us=Micros(500)), X)
+    told = alone.at(0, Paused(True), stamp(X, 1)) + alone.at(9_000, Fired("ask"), Missed(X))
+    told += alone.at(60_000, Fired("ask")) + alone.at(60_000, Paused(False))
+    told += alone.at(60_499, Fired("ask"))
+    assert not [item for item in told if isinstance(item, Gap)]
+    assert [item for item in alone.at(60_500, Fired("ask")) if isinstance(item, Gap)]
 
 
 # What a busy home has forgotten before the broker has brought it.

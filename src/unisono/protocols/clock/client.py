@@ -11,6 +11,7 @@ from unisono.machine import (
     Joined,
     Missed,
     NotTaken,
+    Paused,
     Publish,
     Refuse,
     SetTimer,
@@ -117,6 +118,9 @@ class ClockClient:
                 return [*self.publisher.tick(now), *self.subscriber.tick(now)]
             case Missed(topic=topic):
                 self.subscriber.missed(topic, now)
+                return []
+            case Paused(is_paused=is_paused):
+                self.subscriber.pause(is_paused, now)
                 return []
             case Reconnected():
                 return []  # what was not answered is asked again

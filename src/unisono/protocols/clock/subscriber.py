@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from unisono.machine import Deliver, Effect, Gap, Heard, Join, Joined, Leave, Refuse, Refused, Send, Stalled
 from unisono.model.event import Event, Events
 from unisono.model.ids import Address, Topic
-from unisono.model.time import Micros
+from unisono.model.time import NEVER, Micros
 from unisono.protocols.clock.config import ClockConfig
 from unisono.protocols.clock.lanes import LaneView
 from unisono.protocols.clock.messages import (
@@ -140,6 +140,7 @@ class ClockSubscriber:
             tuple[Address, Topic], int
         ] = {}  # the last request we passed; in a topic keys count up with them
         self._missed: dict[Topic, Micros] = {}
+        self._brought_since = Micros(0)  # before that the broker was not read from
         self._lacking: tuple[Address, int] | None = None  # the payload that the next entry waits for, and nothing else
         self._tokens = 0
         self._listened_at = -(1 << 62)
@@ -434,12 +435,16 @@ class ClockSubscriber:
         """The broker may have lost what was published lately, and will not bring it again."""
         self._missed[topic] = now
 
+    def pause(self, is_paused: bool, now: Micros) -> None:
+        """What our own reader has no room for is not lost, however long that takes."""
+        self._brought_since = NEVER if is_paused else now
+
     def _given_up_at(self, held: _Held) -> int:
         """When its payload has been waited for long enough."""
-        config, missed_at = self._config, self._missed.get(held.topic)
-        given_up_at = held.since + config.payload_wait_us
+        config, missed_at, since = self._config, self._missed.get(held.topic), max(held.since, self._brought_since)
+        given_up_at = since + config.payload_wait_us
         if missed_at is not None and held.since <= missed_at + config.missed_wait_us:
-            return min(given_up_at, max(held.since, missed_at) + config.missed_wait_us)
+            return min(given_up_at, max(since, missed_at) + config.missed_wait_us)
         return given_up_at
 
     def _events(self, held: _Held, most: int) -> list[Event]:

@@ -32,6 +32,7 @@ from unisono.machine import (
     Missed,
     Notice,
     NotTaken,
+    Paused,
     Publish,
     Refuse,
     Refused,
@@ -64,7 +65,7 @@ class Numbered(Struct, frozen=True, tag="Numbered"):
     message: Any
 
 
-FifoMessage = Publish | Subscribe | Unsubscribe | Fired | Missed | NotTaken | Notice
+FifoMessage = Publish | Subscribe | Unsubscribe | Fired | Missed | NotTaken | Paused | Notice
 """From above, from the driver, and from beneath."""
 
 
@@ -125,7 +126,7 @@ class FifoMachine:
                 return self._unsubscribe([topic for topic in dict.fromkeys(topics) if topic in self._joined])
             case Gap() | CutOff() | Stalled() | Selected():
                 return [Deliver(message)]
-            case Missed() | NotTaken():
+            case Missed() | NotTaken() | Paused():
                 return []  # nobody can be asked: the next event of a publisher shows what is missing before it
             case Accepted() | Refused() | Unknown():
                 return []  # of our broadcasts, which the layer beneath may answer; we have answered for them already

@@ -14,6 +14,7 @@ from unisono.machine import (
     Joined,
     Missed,
     NotTaken,
+    Paused,
     Publish,
     Refuse,
     Restarted,
@@ -53,6 +54,7 @@ ClientInput = (
     | Joined
     | NotTaken
     | Missed
+    | Paused
     | Fired
     | Restarted
 )
@@ -106,6 +108,8 @@ class OrderingClient:
                 publisher.not_taken(message, now, out)
             case Missed(topic=topic):
                 subscriber.missed(topic, now, out)
+            case Paused(is_paused=is_paused):
+                subscriber.pause(is_paused, now)
             case Taken():
                 publisher.taken(message, now, out)
             case Completed():

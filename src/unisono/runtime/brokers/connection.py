@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unisono.errors import MisuseError, PeerError, TransportError
-from unisono.machine import Heard, Joined, Missed
+from unisono.machine import Heard, Joined, Missed, Paused
 from unisono.model.event import Event, EventRow, Events, Payload, Payloads
 from unisono.model.ids import Address, Topic
 from unisono.model.time import Micros
@@ -177,6 +177,8 @@ class BrokerConnection:
         members = self._members.setdefault(topic, [])
         if sink not in members:
             members.append(sink)
+            if self._pausers:
+                sink.post(Paused(True))
         if len(members) > 1 and topic not in self._joins:
             sink.post(Joined(topic))
         elif topic not in self._joins:
@@ -327,13 +329,18 @@ class BrokerConnection:
 
     def pause(self, who: object) -> None:
         """Nothing is read from the broker while anybody has no room."""
+        if not self._pausers:
+            self._tell_paused(True)
         self._pausers[who] = None
         self.ens.pause()
 
     def resume(self, who: object) -> None:
+        was_paused = bool(self._pausers)
         self._pausers.pop(who, None)
         if not self._pausers:
             self.ens.resume()
+            if was_paused:
+                self._tell_paused(False)
 
     def _hand_over_row(
         self, topic: Topic, name: str, publisher: str, end: int, row: list[bytes], born_us: int
@@ -421,6 +428,11 @@ class BrokerConnection:
     def _original(self, channel: str) -> str:
         """The topic whose adopted events come on this channel, or the topic that it is."""
         return next((name for name, adopted in self.adopted.items() if adopted == channel), channel)
+
+    def _tell_paused(self, is_paused: bool) -> None:
+        """To everybody who listens: what does not come meanwhile is not lost."""
+        for sink in {id(sink): sink for sinks in self._members.values() for sink in sinks}.values():
+            sink.post(Paused(is_paused))
 
     def _tell_missed(self, name: str | None) -> None:
         """To who listens there, or without a name to everybody."""

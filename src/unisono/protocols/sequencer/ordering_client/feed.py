@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from unisono.model.event import Event
 from unisono.model.ids import Address
-from unisono.model.time import Micros
+from unisono.model.time import NEVER, Micros
 from unisono.protocols.sequencer.messages import Entries, Numbers, Run, Topics
 from unisono.protocols.sequencer.ordering_client.held import Held
 
@@ -38,7 +38,6 @@ def singles(run: Run) -> list[Run]:
     return [Run(run.first + i, 1, run.publisher, run.request + i, run.topics, run.numbers) for i in range(run.count)]
 
 
-NEVER = Micros(2**62)
 ASKS_MAX = 100
 """Numbers of one topic that are asked for at once: the pace of catching up after a long silence of the broker."""
 LOOKS_MAX = 1_000

@@ -7,7 +7,7 @@ and an answer that does not come in Stalled. No timer decides an order.
 
 from unisono.machine import Deliver, Effect, Heard, Send, Stalled
 from unisono.model.ids import Address, Topic
-from unisono.model.time import Micros
+from unisono.model.time import NEVER, Micros
 from unisono.protocols.sequencer.config import SequencerConfig
 from unisono.protocols.sequencer.messages import Ask, Told, Topics
 from unisono.protocols.sequencer.ordering_client.delivery import Delivery
@@ -23,6 +23,7 @@ class OrderingSubscriber:
         self.sid, self.homes, self.config = sid, homes, config
         self._timers = Timers()
         self._patience: dict[Address, AskPatience] = {}
+        self._brought_since = Micros(0)  # before that the broker was not read from
         self.delivery = Delivery(config, self._timers)
         self.subscription = Joining(sid, homes, self.delivery)
         self.hold, self.feeds, self.open = self.delivery.hold, self.delivery.feeds, self.delivery.open
@@ -51,6 +52,10 @@ class OrderingSubscriber:
             self.delivery.process(now, out)
             if self.open:
                 self._timers.set("ask", Micros(now + self.config.ask_us), out)
+
+    def pause(self, is_paused: bool, now: Micros) -> None:
+        """What our own reader has no room for is not lost, however long that takes."""
+        self._brought_since = NEVER if is_paused else now
 
     def missed(self, topic: Topic, now: Micros, out: list[Effect]) -> None:
         """The broker may have lost something here: the home knows how far the topic is."""
@@ -104,9 +109,10 @@ class OrderingSubscriber:
         item, missed_at, config = self.delivery.head(topic), self.feeds[topic].missed_at, self.config
         if item is None:
             return False
-        given_up_at = item.since + config.payload_wait_us
+        since = max(item.since, self._brought_since)
+        given_up_at = since + config.payload_wait_us
         if item.since <= missed_at + config.missed_wait_us:
-            given_up_at = min(given_up_at, max(item.since, missed_at) + config.missed_wait_us)
+            given_up_at = min(given_up_at, max(since, missed_at) + config.missed_wait_us)
         if now < given_up_at:
             return False
         return self.delivery.skip_missing(topic, "its payload did not come in time", out)
@@ -145,7 +151,8 @@ class OrderingSubscriber:
         number, config = self.hold.local[topic] + 1, self.config
         if feed.brought >= number or now - feed.missed_at < config.missed_wait_us:
             return True
-        return feed.waiting_for == number and now - feed.waiting_since >= config.payload_wait_us
+        since = max(feed.waiting_since, self._brought_since)
+        return feed.waiting_for == number and now - since >= config.payload_wait_us
 
     def told(self, message: Told, now: Micros, out: list[Effect]) -> None:
         topic, run = message.topic, message.run
