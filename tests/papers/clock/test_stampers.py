@@ -14,6 +14,7 @@ from tests.papers.clock.parts import (
     Q,
     StamperAlone,
     SubscriberAlone,
+    kept,
     promised,
     sent,
     stamped,
@@ -307,6 +308,23 @@ def test_k23_a_request_far_ahead_of_all_clocks_is_denied_and_the_next_is_not() -
     denied = node.create(A, after=node.now + 3600 * SECOND)
     assert [(to, m.request) for to, m in sent(denied, StampDenied)] == [(P, 1)]
     assert [e.request for e in stamped(node.create(A, first=2, settled=1))] == [2]
+
+
+def test_k06_lanes_of_a_stamper_that_was_taken_out_of_the_file_end_with_their_leases() -> None:
+    """It was the last there, so all others have their places; its keeper starts without it, and its log names it."""
+    node = StamperAlone()
+    node.say(OpenLane(2, A, node.now))
+    node.say(RenewLease(2, node.now))
+    node.say(OpenLane(2, B, node.now))  # kept elsewhere
+    node.machine = StamperMachine(0, STAMPERS[:2], HOMES.get, kept(0), CONFIG)
+    for then, message in node.log:
+        if not isinstance(message, Beat):
+            node.machine.handle(message, Micros(then))
+    node.say(Restarted())
+    node.say(Beat(STAMPERS[1], 2, 1, node.now, 0, (), True))
+    closed = stamped(node.say(Fired("renew"), after=3 * CONFIG.lease_us))
+    assert [(entry.stamper, entry.last) for entry in closed if isinstance(entry, Closed)] == [(2, -1)]
+    assert sent(node.create(A), StampTaken) != []
 
 
 def test_k06_a_lane_that_its_keeper_has_ended_is_asked_for_again() -> None:

@@ -71,13 +71,13 @@ class Keeper:
         epoch = lanes[message.stamper] = self._lanes[message.topic].last
         lease = self._extend(message.stamper, message.clock, now)
         granted = Granted(message.topic, epoch, entry.stamp, lease)
-        return [*effects, Send(self._addresses[message.stamper], granted)]
+        return [*effects, *self._tell(message.stamper, granted)]
 
     def renew(self, message: RenewLease, now: Micros) -> list[Effect]:
         if not any(message.stamper in lanes for lanes in self._state.open.values()):
             return []
         lease = self._extend(message.stamper, message.clock, now)
-        return [Send(self._addresses[message.stamper], Leased(self._me, lease))]
+        return self._tell(message.stamper, Leased(self._me, lease))
 
     def close(self, message: CloseLane, now: Micros) -> list[Effect]:
         """An epoch that is not open any more was closed by us."""
@@ -106,8 +106,12 @@ class Keeper:
                 lease = self._state.leases[stamper]
                 if self._next(topic, now) > lease:
                     effects += self._close(topic, stamper, -1, lease, now)
-                    effects.append(Send(self._addresses[stamper], LaneEnded(Topic(topic), epoch)))
+                    effects += self._tell(stamper, LaneEnded(Topic(topic), epoch))
         return effects
+
+    def _tell(self, stamper: int, message: Granted | Leased | LaneEnded) -> list[Effect]:
+        """The last of the file may have been taken out of it since: its lanes end with their leases."""
+        return [Send(self._addresses[stamper], message)] if stamper < len(self._addresses) else []
 
     def _next(self, topic: int, now: Micros) -> int:
         return self._lanes[topic].next_stamp(self._clock.read(now))

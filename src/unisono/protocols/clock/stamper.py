@@ -469,7 +469,7 @@ class StamperMachine:
     ) -> list[Effect]:
         match message:
             case OpenLane(topic=topic, stamper=stamper) if not self._keeps(topic):
-                return [Send(self._addresses[stamper], NotKept(topic))]
+                return [Send(to, NotKept(topic)) for to in self._addresses[stamper : stamper + 1]]
             case CloseLane(topic=topic) if not self._keeps(topic):
                 return [Refuse(f"topic {topic} is not kept here")]
             case NotKept(topic=topic):
