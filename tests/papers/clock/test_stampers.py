@@ -311,15 +311,11 @@ def test_k23_a_request_far_ahead_of_all_clocks_is_denied_and_the_next_is_not() -
 
 
 def test_k06_lanes_of_a_stamper_that_was_taken_out_of_the_file_end_with_their_leases() -> None:
-    """It was the last there, so all others have their places; its keeper starts without it, and its log names it."""
     node = StamperAlone()
-    node.say(OpenLane(2, A, node.now))
-    node.say(RenewLease(2, node.now))
-    node.say(OpenLane(2, B, node.now))  # kept elsewhere
+    assert all(node.say(each) for each in (OpenLane(2, A, node.now), RenewLease(2, node.now), OpenLane(2, B, 1)))
     node.machine = StamperMachine(0, STAMPERS[:2], HOMES.get, kept(0), CONFIG)
-    for then, message in node.log:
-        if not isinstance(message, Beat):
-            node.machine.handle(message, Micros(then))
+    for then, logged in [each for each in node.log if not isinstance(each[1], Beat)]:
+        node.machine.handle(logged, Micros(then))
     node.say(Restarted())
     node.say(Beat(STAMPERS[1], 2, 1, node.now, 0, (), True))
     closed = stamped(node.say(Fired("renew"), after=3 * CONFIG.lease_us))
