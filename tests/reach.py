@@ -22,6 +22,7 @@ DATA = ("src", "tests", "examples")
 NO_DATA = ("tests/mutants/*.toml", "tests/budget.toml", "**/__pycache__/*", "src/*.egg-info/*")
 """Lists of other things: one more mutant changes the outcome of none that is there."""
 _NAME = re.compile(rf"\b(?:{'|'.join(TOPS)})(?:\.\w+)+")
+_STARTS = re.compile(rf"\b{COMMAND}\.(?:__main__|cli\.main)\b")
 _PATH = re.compile(rf"\b(?:{'|'.join(TOPS)})/[\w/]+\.py\b")
 
 
@@ -56,7 +57,11 @@ def _names(file: Path, root: Path) -> tuple[Path, ...]:
                 modules = [base, *(f"{base}.{name.name}" for name in names)]
             case ast.Constant(value=str(text)) if node not in prose:
                 modules = _NAME.findall(text)
-                starts = text == COMMAND and file.is_relative_to(root / "tests") and file != Path(__file__)
+                starts = (
+                    (text == COMMAND or _STARTS.search(text))
+                    and file.is_relative_to(root / "tests")
+                    and file != Path(__file__)
+                )
                 packages = [*([] if file == root / COMMANDS else modules), *([COMMAND] if starts else [])]
                 found |= {path: None for package in packages for path in _inside(package, root)}
                 found |= {root / path: None for path in _PATH.findall(text) if (root / path).is_file()}
