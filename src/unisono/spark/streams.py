@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from unisono.audit.metrics import SECOND_US, YEAR_US
+from unisono.errors import InvariantError
 
 FOUND_COLUMNS = ("judge", "violations", "witness")
 BINS = 1 << 16
@@ -318,4 +319,6 @@ def percentiles(
                     spans[k] = (begin, min(high, begin + width - 1), rank)
                     break
                 rank -= sizes[at]
+            else:
+                raise InvariantError(f"a rank of {count} latencies is in no bin: they changed while they were counted")
     return [low for low, _, _ in spans]
