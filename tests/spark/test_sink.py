@@ -19,7 +19,7 @@ from tests.spark.test_source import fill
 from unisono.errors import MisuseError
 from unisono.model.deployment import Deployment
 from unisono.model.ids import Address
-from unisono.model.settings import NodeSpec
+from unisono.model.settings import NodeSpec, Security
 from unisono.model.time import SECOND, Micros
 from unisono.protocols.sequencer.deployed import CLIENT_LEASE_US
 from unisono.runtime.node.node import Node
@@ -35,10 +35,10 @@ SCHEMA = StructType().add("seq", "long").add("topic", "string").add("payload", "
 class NodeThread:
     """A node with the embedded broker, on loopback, in a thread of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, security: Security = Security()) -> None:
         (port,) = free_ports(1)
         spec = NodeSpec("n", listen=f"127.0.0.1:{port}", roles=("sequencer", "broker"), data="data")
-        self.deployment = Deployment(1, "sink", nodes=(spec,))
+        self.deployment = Deployment(1, "sink", nodes=(spec,), security=security)
         self.url = f"unisono://127.0.0.1:{port}"
         self._directory = directory
         self._loop = SkippingLoop()
@@ -74,6 +74,9 @@ class NodeThread:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+
+
+TOKENS = Security(token_variable="TEST_CLIENT_TOKEN", node_token_variable="TEST_NODE_TOKEN")
 
 
 @pytest.fixture
@@ -264,3 +267,25 @@ def test_a_sink_whose_node_is_away_fails_and_says_so(spark: SparkSession, node: 
             "url", node.url
         ).option("publisher", "batch").save()
         assert [event.number for event in stream.take(2, timeout=20)] == [1, 2]
+
+
+def test_the_sink_shows_a_token_that_no_plan_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_CLIENT_TOKEN", "of clients")
+    monkeypatch.setenv("TEST_NODE_TOKEN", "of nodes")
+    node = NodeThread(tmp_path, TOKENS)
+    try:
+        rows = rows_of([collect(iter([batch((1, "trades"), (2, "trades"))]))], None)
+        given = {"url": node.url, "publisher": "p", "timeoutSeconds": "20"}
+        with pytest.raises(unisono.PeerError, match="token"):
+            publish(SinkOptions(given, SCHEMA), rows)
+        (tmp_path / "token").write_text("of clients\n")
+        named = SinkOptions(given | {"tokenVariable": "TEST_CLIENT_TOKEN"}, SCHEMA)
+        assert publish(named, rows) == 2
+        assert publish(SinkOptions(given | {"tokenFile": str(tmp_path / "token")}, SCHEMA), rows) == 0, "said before"
+        assert "of clients" not in str(vars(named))
+    finally:
+        node.end()
+    with pytest.raises(MisuseError, match="one place"):
+        SinkOptions(given | {"tokenVariable": "A", "tokenFile": "b"}, SCHEMA)
+    with pytest.raises(MisuseError, match="MISSING"):
+        SinkOptions(given | {"tokenVariable": "MISSING"}, SCHEMA).token()

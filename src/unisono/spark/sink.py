@@ -10,13 +10,15 @@ nothing. So a batch has to fit the driver: the source's `maxRowsPerTrigger` boun
 
 Columns: `seq` BIGINT (from 1, unique per topic, never lower in a later batch), `payload` BINARY or STRING, `topic`
 STRING unless the option `topic` names one, and optionally `headers` MAP<STRING,STRING>. Options: `url`
-(`unisono://host:port` or a deployment file), `publisher`, `topic`, `timeoutSeconds` (default 30).
+(`unisono://host:port` or a deployment file), `publisher`, `topic`, `timeoutSeconds` (default 30), and where a
+deployment asks for them `tokenVariable` or `tokenFile`, and `authority`. A secret is no option: plans are logged.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +31,11 @@ from pyspark.sql.types import StructType
 
 from unisono.errors import MisuseError
 from unisono.runtime.client.publishing.named import NamedEvent, named_publisher
+from unisono.runtime.links.security import read_secret
 
 logger = logging.getLogger(__name__)
-KNOWN = ("url", "publisher", "topic", "timeoutseconds", "path", "checkpointlocation")
+OPTIONS = ("url", "publisher", "topic", "timeoutSeconds", "tokenVariable", "tokenFile", "authority")
+OF_SPARK = ("path", "checkpointLocation")
 COLUMNS = {
     "seq": ("bigint", "int"),
     "topic": ("string",),
@@ -45,8 +49,8 @@ class SinkOptions:
 
     def __init__(self, raw: Any, schema: StructType) -> None:
         for name in raw:
-            if name.lower() not in KNOWN:
-                raise MisuseError(f"unknown option {name!r}; there are url, publisher, topic, timeoutSeconds")
+            if name.lower() not in {known.lower() for known in (*OPTIONS, *OF_SPARK)}:
+                raise MisuseError(f"unknown option {name!r}; there are {', '.join(OPTIONS)}")
         for name in ("url", "publisher"):
             if name not in raw:
                 raise MisuseError(f"the unisono sink needs the option {name}")
@@ -57,6 +61,10 @@ class SinkOptions:
         if not text.isdigit() or int(text) == 0:
             raise MisuseError(f"timeoutSeconds is a positive number, not {text!r}")
         self.timeout_s = int(text)
+        self.authority: str | None = raw.get("authority")
+        self._token_of: tuple[str | None, str | None] = raw.get("tokenVariable"), raw.get("tokenFile")
+        if None not in self._token_of:
+            raise MisuseError("tokenVariable or tokenFile: a token is read from one place")
         found = {field.name: field.dataType.simpleString() for field in schema.fields}
         missing = [name for name in ("seq", "payload") if name not in found]
         if self.topic is None and "topic" not in found:
@@ -68,6 +76,10 @@ class SinkOptions:
                 raise MisuseError(f"column {name} is not published: select {', '.join(COLUMNS)}")
             if kind not in COLUMNS[name]:
                 raise MisuseError(f"column {name} is {kind}, not {' or '.join(COLUMNS[name])}")
+
+    def token(self) -> str | None:
+        """Read where it is used, so that no plan holds it; None leaves it to the deployment."""
+        return read_secret(*self._token_of, Path()) if any(self._token_of) else None
 
 
 @dataclass
@@ -123,7 +135,8 @@ def publish(options: SinkOptions, rows: list[NamedEvent]) -> int:
     """The driver's side: returns how many rows were new."""
 
     async def run() -> int:
-        async with named_publisher(options.url, options.publisher, timeout=options.timeout_s) as publisher:
+        secrets = {"token": options.token(), "authority": options.authority}
+        async with named_publisher(options.url, options.publisher, timeout=options.timeout_s, **secrets) as publisher:
             return await publisher.publish(rows)
 
     new = asyncio.run(run()) if rows else 0
