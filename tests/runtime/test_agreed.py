@@ -10,7 +10,8 @@ import unisono
 from tests.runtime.test_cluster import free_ports, running
 from tests.runtime.test_session import take
 from unisono.errors import PeerError
-from unisono.model.deployment import Deployment
+from unisono.model.agreed import agreed, disagreement
+from unisono.model.deployment import Deployment, dump_deployment, parse_deployment
 from unisono.model.grid import Axis
 from unisono.model.ids import Address
 from unisono.model.settings import BrokerSpec, NodeSpec, Sequencing, TopicSpec
@@ -60,6 +61,21 @@ def test_who_has_another_file_is_told_what_differs_and_loses_nothing_in_silence(
                         pass
 
     asyncio.run(run())
+
+
+def test_a_number_is_the_same_in_a_program_and_in_a_file() -> None:
+    """Only what differs may keep anybody out."""
+    grid = (Axis("px", cuts=(50, 100)), Axis("n", values=(1, 2.5)))
+    made = one_node(topics=(TopicSpec("trades", grid=grid),), sequencing=Sequencing(by="clock", tolerance_ms=100))
+    read = parse_deployment(dump_deployment(made))
+    assert agreed(read) == agreed(made)
+    assert agreed(made)["sequencing.tolerance_ms"] == "100"
+    other = structs.replace(made, sequencing=Sequencing(by="clock", tolerance_ms=100.5))
+    assert disagreement(agreed(other), agreed(read), "n") == (
+        "sequencing.tolerance_ms is 100.5 here and 100 at n: take the same file"
+    )
+    finer = structs.replace(made, topics=(TopicSpec("trades", grid=(Axis("px", cuts=(50.5, 100)), grid[1])),))
+    assert "grids" in (disagreement(agreed(finer), agreed(read), "n") or "")
 
 
 def test_who_may_not_come_in_is_told_at_once_and_does_not_wait_for_an_answer(tmp_path: Path) -> None:

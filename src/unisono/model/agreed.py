@@ -23,9 +23,26 @@ def agreed(deployment: Deployment) -> dict[str, str]:
         how = deployment.sequencing
         names = ("by", "order", "tolerance_ms") if how.by == "clock" else ("by", "order", "early", "encoding")
         settings |= {f"sequencing.{name}": getattr(how, name) for name in names}
-    shown = {name: msgspec.json.encode(value).decode() for name, value in settings.items()}
-    grids = sorted((topic.name, topic.grid) for topic in deployment.topics if topic.grid)
-    return shown | {GRIDS: sha256(msgspec.json.encode(grids)).hexdigest()[:12] if grids else ""}
+    shown = {name: _shown(value) for name, value in settings.items()}
+    grids = [(topic.name, _shown(topic.grid)) for topic in deployment.topics if topic.grid]
+    return shown | {GRIDS: sha256(_shown(sorted(grids)).encode()).hexdigest()[:12] if grids else ""}
+
+
+def _shown(value: object) -> str:
+    return msgspec.json.encode(_alike(msgspec.to_builtins(value))).decode()
+
+
+def _alike(value: object) -> object:
+    """100 in a program is the 100.0 of a file."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list() | tuple():
+            return [_alike(each) for each in value]
+        case dict():
+            return {name: _alike(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def disagreement(theirs: Mapping[str, str], ours: Mapping[str, str], me: str) -> str | None:
