@@ -1,7 +1,11 @@
 """What a node has shown and what its log knows: every life and every commit, however late somebody reminds it."""
 
 import asyncio
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -105,6 +109,86 @@ def test_a_witness_keeps_what_it_was_shown(tmp_path: Path) -> None:
     for node in (NODE, Address("other")):
         again.remind(node, Address("me"), lambda to, message: sent.append((to, message)))
     assert sent == [(NODE, Reminds(Address("me"), SEAL.put(0, "a", 4)))]
+
+
+def test_nodes_whose_disks_take_longer_than_the_pause_between_two_savings_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every node of a deployment stopped in the same moment when their disk stood still for a second."""
+    synced: list[int] = []
+
+    def slowly(file: int) -> None:
+        time.sleep(0.05)  # in a thread
+        synced.append(file)
+
+    async def run() -> None:
+        ports = free_ports(2)
+        hub, leaf = (NodeSpec(name, listen=f"127.0.0.1:{port}", data="data") for name, port in zip("nm", ports))
+        deployment = Deployment(1, "slow", nodes=(hub, replace(leaf, parent="n")), broker=BrokerSpec("memory"))
+        async with (
+            asyncio.timeout(60),
+            Node(deployment, "n", tmp_path, FAST) as one,
+            Node(deployment, "m", tmp_path, FAST) as other,
+        ):
+            monkeypatch.setattr(os, "fsync", slowly)
+            async with unisono.connect(deployment) as session:
+                while len(synced) < 8:
+                    assert isinstance(await session.publish("a", 1), unisono.Accepted)
+                    assert (one.failure, other.failure) == (None, None)
+
+    monkeypatch.setattr("unisono.runtime.node.node.SAVE_S", 0.01)
+    asyncio.run(run())
+
+
+class Standing(ThreadPoolExecutor):
+    """Threads of a disk that stands still."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Future[Any]] = []
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        self.asked.append(Future())
+        return self.asked[-1]
+
+
+def test_one_saving_waits_for_a_disk_that_stands_still_and_no_more_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        (port,) = free_ports(1)
+        spec = NodeSpec("n", listen=f"127.0.0.1:{port}", data="data")
+        deployment, threads = Deployment(1, "still", nodes=(spec,), broker=BrokerSpec("memory")), Standing()
+        async with Node(deployment, "n", tmp_path, FAST), unisono.connect(deployment) as session:
+            assert isinstance(await session.publish("a", 0), unisono.Accepted)
+            asyncio.get_running_loop().set_default_executor(threads)
+            try:
+                await until(lambda: bool(threads.asked))
+                for number in range(20):
+                    assert isinstance(await session.publish("a", number), unisono.Accepted)
+                assert len(threads.asked) == 1
+            finally:
+                asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+                for waiting in threads.asked:
+                    waiting.set_result(None)
+
+    monkeypatch.setattr("unisono.runtime.node.node.SAVE_S", 0.001)
+    asyncio.run(run())
+
+
+def test_what_is_saved_twice_at_once_is_whole(tmp_path: Path) -> None:
+    witness = ShownHeights()
+    witness.keep_in(tmp_path)
+
+    def save(height: int) -> None:
+        witness.note(SEAL.put(0, "a", height))
+        witness.save()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(save, range(1, 200)))
+    again = ShownHeights()
+    again.keep_in(tmp_path)
+    assert again.witness.shown[NODE].height
 
 
 def test_who_was_shown_nothing_learns_from_a_later_incarnation_that_something_may_be_forgotten() -> None:

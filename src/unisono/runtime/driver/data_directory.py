@@ -8,6 +8,7 @@ log was decided: under others the same inputs would lead to another state than t
 
 import os
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 from msgspec import Struct, structs
@@ -125,19 +126,24 @@ def read_identity(path: Path) -> Identity | None:
     return found
 
 
+_writing = Lock()
+"""Two threads that write one file at once would take each other's temporary one away, or mix what they write."""
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Replaces a small file: whoever reads it, even after a power cut, finds the old one or the new one."""
     temporary = path.with_suffix(".tmp")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
-    os.replace(temporary, path)
-    sync_directory(path.parent)
+    with _writing:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+        sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

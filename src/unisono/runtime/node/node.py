@@ -134,6 +134,7 @@ class Node:
         self.membership: BrokerMembership | None = None
         self._served = self._stops = self._serves = False
         self._saver: asyncio.TimerHandle | None = None
+        self._saving: asyncio.Future[None] | None = None
         self._heights = ShownHeights()
         self._clock = Clock()
         self._agreed = agreed(deployment)
@@ -274,6 +275,8 @@ class Node:
         yield self._let_go
 
     async def _let_go(self) -> None:
+        if self._saving is not None:
+            await asyncio.wait([self._saving])  # nobody else may have the directory before
         journal, self._journal = self._journal, None
         holding, self._directory = self._directory, None
         try:
@@ -402,8 +405,9 @@ class Node:
     def _save(self) -> None:
         if self.sequencer is not None:
             self.sequencer.bound_clock(self.lookout.skew_us())
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, self._heights.save).add_done_callback(self._saved)
+        if self._saving is None or self._saving.done():  # one that a slow disk keeps waiting is enough
+            self._saving = asyncio.get_running_loop().run_in_executor(None, self._heights.save)
+            self._saving.add_done_callback(self._saved)
         self._saver = self.guard.later(SAVE_S, self._save)
 
     def _saved(self, done: "asyncio.Future[None]") -> None:
