@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unisono.errors import MisuseError, PeerError, TransportError
+from unisono.errors import MisuseError, PeerError, TransportError, UnisonoError
 from unisono.machine import Heard, Joined, Missed, Paused
 from unisono.model.event import Event, EventRow, Events, Payload, Payloads
 from unisono.model.ids import Address, Topic
@@ -89,6 +89,8 @@ class BrokerConnection:
         """Topics of which events of strangers are published again, and where; set before anything is joined."""
         self.adopts = False
         """What is broadcast here is such events."""
+        self.on_refused: Callable[[Topic, UnisonoError], None] | None = None
+        """Who is told of a topic that the broker does not let us hear; without anybody that is told to `failed`."""
         self._members: dict[Topic, list[LetterReceiver]] = {}
         self._items: list[Parcel] = []
         self._waiting: deque[Parcel] = deque()
@@ -213,6 +215,12 @@ class BrokerConnection:
             except TransportError as error:
                 logger.info("%s is not joined yet: %s", name, error)
                 await asyncio.sleep(JOIN_AGAIN_S)
+            except MisuseError as error:
+                if self.on_refused is None:
+                    raise
+                self._joins.pop(topic, None)
+                self.on_refused(topic, error)
+                return
         self._joins.pop(topic, None)
         for sink in self._members.get(topic, []):
             sink.post(Joined(topic))

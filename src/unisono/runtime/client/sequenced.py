@@ -95,7 +95,7 @@ class SequencedSession(Session):
         self.broker = BrokerConnection(
             self, self._confirmed, self._noticed, self._foreign, self.fail, publishers_space(deployment)
         )
-        self.broker.adopted = adopted_topics(deployment)
+        self.broker.adopted, self.broker.on_refused = adopted_topics(deployment), self._not_heard
         self._ordering = ordering = client_ordering(deployment, Address(f"{self.address}/p"))
         self._directory = TopicDirectory(self, self.grids, self._nearest, self._topics, self._names, ordering.homes)
         self._near: Address | None = None
@@ -380,6 +380,8 @@ class SequencedSession(Session):
     def _refused(self, message: control.OverLimit) -> None:
         self._directory.refused(message)
         super()._refused(message)
+        if message.about == self._driver.address:
+            self._publications.give_up(f"{message.reason} ({message.code})")
 
     def _reborn(self, node: Address) -> None:
         """A node has forgotten some of what it told us, and a person has told it to go on."""
@@ -451,6 +453,13 @@ class SequencedSession(Session):
                 logger.warning("the broker is back")
             case Lost():
                 logger.info("items may have passed us by: %s", notice.reason)
+
+    def _not_heard(self, topic: Topic, error: UnisonoError) -> None:
+        """The broker lets us hear no more: the streams that wait for this topic end, the others go on."""
+        name = self._names[topic]
+        for stream in list(self._streams):
+            if stream.cells.get(name, name) in stream.topics and name not in stream.bases:
+                stream.fail(error)
 
     def _foreign(self, item: Item) -> None:
         """Events of publishers that do not use unisono have no number, hence no place in the order: they are tagged."""

@@ -125,7 +125,7 @@ class TopicDirectory:
         finally:
             self._answers.pop(request, None)
         if isinstance(answer, naming.TopicsNotOpened):
-            raise MisuseError(answer.reason)
+            raise MisuseError(f"{answer.reason} ({answer.code})")
         opened: naming.TopicsOpened = answer
         return opened
 

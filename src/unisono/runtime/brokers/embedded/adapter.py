@@ -71,6 +71,7 @@ class EmbeddedEns:
         self._unsent: list[Item] = []  # the youngest part of the outbox
         self._flush_asked = False
         self._channels: dict[wire.Channel, _Subscription] = {}
+        self._channels_max = 0  # as the broker says; it ends the connection of whoever asks for more
         self._asks = 0
         self._reopening: dict[wire.Channel, None] = {}  # after a reconnect, until all are in force again
         self._resent = -1  # items published once more, while a reconnect is under way
@@ -109,6 +110,9 @@ class EmbeddedEns:
             raise MisuseError("the embedded broker keeps nothing to replay")
         channel = (check_channel(topic), control)
         if channel not in self._channels:
+            if 0 < self._channels_max <= len(self._channels):
+                most = self._channels_max // 2
+                raise MisuseError(f"{most} topics are the most that a session hears over this broker (topics)")
             self._asks += 1
             self._channels[channel] = _Subscription(self._asks, asyncio.get_running_loop().create_future())
             if self._line is not None:
@@ -185,7 +189,7 @@ class EmbeddedEns:
             line.hang_up()
             raise
         again = self._keeper is not None
-        self._may_control = welcome.control
+        self._may_control, self._channels_max = welcome.control, welcome.channels
         self._line = line
         if self._paused:
             line.pause(True)

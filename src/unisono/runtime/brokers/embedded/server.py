@@ -78,12 +78,14 @@ class ProveToken(Struct, frozen=True, tag="prove", array_like=True):
 class Welcome(Struct, frozen=True, tag="welcome", array_like=True):
     """The broker's answer: up to which number it has taken items of this session, and whether control is allowed.
 
-    `proof` shows that the broker knows the token, too.
+    `proof` shows that the broker knows the token, too. `channels` are the most that a connection may have; 0: nothing
+    is said of that.
     """
 
     taken: int
     control: bool
     proof: bytes = b""
+    channels: int = 0
 
 
 class NotWelcome(Struct, frozen=True, tag="sorry", array_like=True):
@@ -482,7 +484,8 @@ class _Peer(asyncio.Protocol):
         while len(broker.taken) > broker.config.sessions_max:
             broker.taken.popitem(last=False)
         proof = greet.answer(token, challenge) if token is not None else b""
-        self.post(encoder.encode(Welcome(broker.taken[greet.session], self._may_control, proof)))
+        most = broker.config.channels_max
+        self.post(encoder.encode(Welcome(broker.taken[greet.session], self._may_control, proof, most)))
 
     def _fan_out(self, group: ItemGroup) -> None:
         if (group.control or is_adopted(group.topic)) and not self._may_control:

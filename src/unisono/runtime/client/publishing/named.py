@@ -216,7 +216,7 @@ class NamedPublisher:
         await self._until(lambda: request in self._answers, home, question)
         answer = self._answers.pop(request)
         if isinstance(answer, naming.TopicsNotOpened):
-            raise MisuseError(answer.reason)
+            raise MisuseError(f"{answer.reason} ({answer.code})")
         if answer.elsewhere:
             return await self._find(name, birthplace(self._deployment, name, answer.elsewhere[0][1]))
         return home, answer.topics[0][1]

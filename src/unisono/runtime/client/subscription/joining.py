@@ -124,6 +124,7 @@ class StreamTopics:
         for future in self._joined.values():
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # one of them is enough for whoever waits
 
     def stop(self) -> None:
         """No more topics are joined."""
