@@ -80,12 +80,11 @@ class SequencedSession(Session):
         self._token, self._base = token, base
         self._streams: list[Stream] = []
         self._members: dict[GroupStream, Host] = {}
-        self._stream_count = 0
+        self._stream_count = self._foreigners = 0
         self._directories: dict[Stream, DataDirectory] = {}
         """Of named subscriptions: nobody else keeps positions under these names."""
         self.on_foreign: Callable[[Item], None] | None = None
         """Who takes care of events that nobody of ours published; without anybody they are tagged or dropped."""
-        self._foreigners = 0
         self._telling: asyncio.Task[None] | None = None
         self._meeting: dict[asyncio.Task[None], None] = {}
         self._nearest = ClientRegion(deployment, self.links, config.region)
@@ -380,8 +379,6 @@ class SequencedSession(Session):
     def _refused(self, message: control.OverLimit) -> None:
         self._directory.refused(message)
         super()._refused(message)
-        if message.about == self._driver.address:
-            self._publications.give_up(f"{message.reason} ({message.code})")
 
     def _reborn(self, node: Address) -> None:
         """A node has forgotten some of what it told us, and a person has told it to go on."""
@@ -455,11 +452,8 @@ class SequencedSession(Session):
                 logger.info("items may have passed us by: %s", notice.reason)
 
     def _not_heard(self, topic: Topic, error: UnisonoError) -> None:
-        """The broker lets us hear no more: the streams that wait for this topic end, the others go on."""
-        name = self._names[topic]
         for stream in list(self._streams):
-            if stream.cells.get(name, name) in stream.topics and name not in stream.bases:
-                stream.fail(error)
+            stream.not_heard(self._names[topic], error)
 
     def _foreign(self, item: Item) -> None:
         """Events of publishers that do not use unisono have no number, hence no place in the order: they are tagged."""
@@ -516,9 +510,8 @@ class SequencedSession(Session):
 
     async def _tell_where(self) -> None:
         """Nodes count by region who asks for what."""
-        region = await self._nearest.region()
+        region, self._telling = await self._nearest.region(), None
         self._stand()
-        self._telling = None
         if region is not None:
             for node in sequencers(self.deployment):
                 self.links.send(node, control.ClientAt(self.address, region, self._nearest.round_trips_us()))

@@ -351,6 +351,8 @@ class Session(ABC):
             streams[Address(message.about)].fail(error)
         elif message.about == self.address:
             self.fail(error)
+        elif message.about == f"{self.address}/p" and self._publications is not None:
+            self._publications.give_up(str(error))
 
     def check_publish(self, topic: str) -> None:
         """Raises MisuseError if a node has told us that we may not."""

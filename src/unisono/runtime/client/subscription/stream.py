@@ -245,6 +245,11 @@ class Stream:
             self._selected.set_exception(error)
         self._waiting.fail(error)
 
+    def not_heard(self, name: str, error: UnisonoError) -> None:
+        """The broker lets the session hear no more topics: who waits for this one is told, the others go on."""
+        if self.cells.get(name, name) in self.topics and name not in self.bases:
+            self.fail(error)
+
     def introduce(self, topic: Topic) -> None:
         """The topic is about to be joined: what its numbers belong to is known before any comes."""
         self._session.introduce(self, topic)
