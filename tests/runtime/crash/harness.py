@@ -216,7 +216,9 @@ class Run:
             node
             if node.name == party
             else structs.replace(
-                node, listen=f"127.0.0.1:{await self.network.way(party, node.name, self._ports[node.name])}"
+                node,
+                listen=f"127.0.0.1:{await self.network.way(party, node.name, self._ports[node.name])}",
+                observe="off",  # else the port 1000 above this one may not be a proxy's
             )
             for node in real.nodes
         ]
