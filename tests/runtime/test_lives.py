@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-import time
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ def test_nodes_whose_disks_take_longer_than_the_pause_between_two_savings_go_on(
     synced: list[int] = []
 
     def slowly(file: int) -> None:
-        time.sleep(0.05)  # in a thread
+        threading.Event().wait(0.05)  # what a slow disk takes
         synced.append(file)
 
     async def run() -> None:
