@@ -354,8 +354,12 @@ class Soak:
             self.told_at_s, self.stood_s = [0.0, 0.0], 0.0
             before = blocks_held()
             watching = asyncio.ensure_future(self.watch())
-            await self.publish(self.publishers, self.seconds, self.maximum * self.share)
+            rate = self.maximum * self.share
+            publishing = asyncio.ensure_future(self.publish(self.publishers, self.seconds, rate))
+            await asyncio.wait([watching, publishing], return_when="FIRST_COMPLETED")
             self.over = True
+            if watching.done():
+                publishing.cancel()  # a node has ended, or does not end: that is what was found
             await watching
             await self.settle(self.publishers)
             self.blocks = (before, blocks_held())
